@@ -334,11 +334,7 @@ Status DescribeEngine(const InfoOptions& options, const TextModel& text, load::M
 Status DescribeRun(const std::string& path, const InfoOptions& options, std::string* out) {
   // A large vocabulary takes as long as all the rest: it is read meanwhile.
   std::future<Result<ModelConfig>> reading =
-      std::async(std::launch::async, [&path]() -> Result<ModelConfig> {
-        MINISGL_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(path));
-        MINISGL_RETURN_IF_ERROR(Checkpoint::Open(path).status());
-        return config;
-      });
+      std::async(std::launch::async, [&path] { return LoadModelConfig(path); });
   MINISGL_ASSIGN_OR_RETURN(const TextModel text, load::LoadTextModel(options.model));
   load::ModelFacts facts;
   MINISGL_ASSIGN_OR_RETURN(facts.config, reading.get());

@@ -91,12 +91,13 @@ bool OneRequestFits(const ModelList& models, const PlanOptions& options, uint64_
 int64_t LongestThatFits(const ModelList& models, const PlanOptions& options, uint64_t available,
                         int64_t wanted) {
   if (OneRequestFits(models, options, available, wanted)) return wanted;
-  int64_t fits = 0, fails = wanted;
+  if (wanted <= kSeqLenMin || !OneRequestFits(models, options, available, kSeqLenMin)) return 0;
+  int64_t fits = kSeqLenMin, fails = wanted;
   while (fails - fits > 1) {
     const int64_t middle = fits + (fails - fits) / 2;
     (OneRequestFits(models, options, available, middle) ? fits : fails) = middle;
   }
-  return fits >= kSeqLenMin ? fits : 0;
+  return fits;
 }
 
 int64_t WantedSeqLen(const ModelList& models, const PlanOptions& options) {

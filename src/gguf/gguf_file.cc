@@ -93,14 +93,8 @@ uint64_t BytesOfType(GgufType type) {
 
 uint64_t ReadLittleEndian(std::span<const std::byte> bytes) {
   uint64_t value = 0;
-  if (bytes.size() == sizeof(value)) {  // most are, and lengths of strings
-    static_assert(std::endian::native == std::endian::little);
-    std::memcpy(&value, bytes.data(), sizeof(value));
-    return value;
-  }
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    value |= std::to_integer<uint64_t>(bytes[i]) << (8 * i);
-  }
+  static_assert(std::endian::native == std::endian::little);
+  std::memcpy(&value, bytes.data(), std::min(bytes.size(), sizeof(value)));
   return value;
 }
 
@@ -142,10 +136,14 @@ class Reader {
   // Skips strings, as many of `count` as are whole. (A vocabulary has hundreds of thousands.)
   // Returns how many.
   uint64_t SkipWholeStrings(uint64_t count) {
-    uint64_t skipped = 0;
-    for (uint64_t length; skipped < count && left() >= sizeof(length); ++skipped) {
-      length = ReadLittleEndian(bytes_.subspan(at_, sizeof(length)));
-      if (length > left() - sizeof(length)) break;
+    const std::byte* next = bytes_.data() + at_;
+    uint64_t skipped = 0, num_left = left();
+    for (uint64_t length; skipped < count && num_left >= sizeof(length); ++skipped) {
+      std::memcpy(&length, next, sizeof(length));
+      num_left -= sizeof(length);
+      if (length > num_left) break;
+      num_left -= length;
+      next += sizeof(length) + length;
       at_ += sizeof(length) + length;
     }
     return skipped;
@@ -395,22 +393,16 @@ std::optional<std::string_view> GgufValue::AsString() const {
   return TextOf(bytes_.subspan(sizeof(uint64_t)));
 }
 
-std::vector<GgufValue> GgufValue::Elements(uint64_t count_max) const {
-  std::vector<GgufValue> elements;
-  if (type_ != GgufType::kArray) return elements;
-  const uint64_t count = std::min(count_, count_max);
-  elements.reserve(count);
-  size_t at = 0;
-  for (uint64_t i = 0; i < count; ++i) {
-    size_t size = BytesOfType(element_type_);
-    if (element_type_ == GgufType::kString) {
-      size = sizeof(uint64_t) + ReadLittleEndian(bytes_.subspan(at, sizeof(uint64_t)));
-    }
-    elements.emplace_back(element_type_, element_type_, 1, bytes_.subspan(at, size));
-    at += size;
-  }
-  return elements;
+GgufElements GgufValue::Elements(uint64_t count_max) const {
+  if (type_ != GgufType::kArray) return {element_type_, 0, {}};
+  return {element_type_, std::min(count_, count_max), bytes_};
 }
+
+GgufElements::GgufElements(GgufType type, uint64_t count, std::span<const std::byte> bytes)
+    : type_(type),
+      element_bytes_(type == GgufType::kString ? 0 : BytesOfType(type)),
+      count_(count),
+      bytes_(bytes) {}
 
 bool GgufValue::IsSameAs(const GgufValue& other) const {
   return type_ == other.type_ && element_type_ == other.element_type_ && count_ == other.count_ &&

@@ -216,9 +216,9 @@ bool IsQuantized(const ModelConfig& config, const weights::TensorSpec& spec) {
   if (quantization.empty() || !IsMatrix(spec.role) || IsNeverQuantized(spec.role)) {
     return false;
   }
-  if (quantization.dense_matrices) {
-    return !std::binary_search(quantization.dense_matrices->begin(),
-                               quantization.dense_matrices->end(), spec.name);
+  if (quantization.matrices != nullptr) {
+    const std::vector<std::string>& dense = quantization.matrices->dense;
+    return !std::binary_search(dense.begin(), dense.end(), spec.name);
   }
   return spec.role != Role::kEmbedding && spec.role != Role::kHead;
 }
@@ -305,8 +305,11 @@ std::optional<uint64_t> PlainBytes(const WeightFormat& format, uint64_t num_out,
 // The schemes that the matrix `name` may be stored in.
 std::vector<QuantScheme> SchemesOf(const QuantizationConfig& quantization,
                                    const std::string& name) {
-  const auto found = quantization.scheme_of.find(name);
-  if (found != quantization.scheme_of.end()) return {found->second};
+  if (quantization.matrices != nullptr) {
+    const auto& scheme_of = quantization.matrices->scheme_of;
+    const auto found = scheme_of.find(name);
+    if (found != scheme_of.end()) return {found->second};
+  }
   return quantization.schemes;
 }
 
@@ -365,11 +368,27 @@ bool CutsGroups(const TensorCut& cut, const std::vector<QuantScheme>& schemes) {
   });
 }
 
-// `config`: of the rank.
+// True if `spec` is of one expert alone.
+bool IsOfOneExpert(const weights::TensorSpec& spec) {
+  using enum weights::TensorRole;
+  return spec.dims.size() == 2 &&
+         (spec.role == kExpertGate || spec.role == kExpertUp || spec.role == kExpertDown);
+}
+
+// Which experts' matrices are to be counted: a large mixture has tens of thousands, which are alike
+// unless the checkpoint's files say otherwise.
+weights::ListedExperts CountedExperts(const ModelConfig& config) {
+  const StoredMatrices* const matrices = config.quantization.matrices.get();
+  return matrices == nullptr || matrices->experts_alike ? weights::ListedExperts::kFirst
+                                                        : weights::ListedExperts::kAll;
+}
+
+// `config`: of the rank; `specs`: with CountedExperts.
 std::optional<uint64_t> SumBytes(const ModelConfig& whole, const ModelConfig& config,
                                  const Rank& rank, const std::vector<weights::TensorSpec>& specs,
                                  const WeightFormat& format, const Packing& packing) {
   const bool on_device = packing.on_device;
+  const bool counts_first = CountedExperts(config) == weights::ListedExperts::kFirst;
   // Parts of a stack that may not have common codes are expanded.
   std::set<std::pair<weights::TensorRole, int32_t>> expanded;
   std::map<std::pair<weights::TensorRole, int32_t>, QuantScheme> schemes;  // of the first parts
@@ -389,11 +408,18 @@ std::optional<uint64_t> SumBytes(const ModelConfig& whole, const ModelConfig& co
   for (const weights::TensorSpec& spec : specs) {
     const bool keeps_codes = format.quantization == Quantization::kStored &&
                              !expanded.contains({StackOf(spec.role, on_device), spec.index});
-    const auto bytes = TensorBytes(config, spec, format, keeps_codes, packing);
+    auto bytes = TensorBytes(config, spec, format, keeps_codes, packing);
+    if (bytes && counts_first && IsOfOneExpert(spec)) {
+      bytes = CheckedMul(*bytes, static_cast<uint64_t>(config.experts.num_experts));
+    }
     sum = bytes ? CheckedAdd(*sum, *bytes) : std::nullopt;
     if (!sum) return std::nullopt;
   }
   return sum;
+}
+
+std::vector<weights::TensorSpec> CountedTensors(const ModelConfig& config, int32_t layer) {
+  return weights::LayerTensors(config, layer, CountedExperts(config));
 }
 
 struct KindOfLayers {
@@ -407,7 +433,7 @@ struct KindOfLayers {
 std::vector<KindOfLayers> KindsOfLayers(const ModelConfig& config, const WeightFormat& format,
                                         const std::vector<bool>& on_host) {
   const bool all_differ =
-      format.quantization == Quantization::kStored && config.quantization.dense_matrices;
+      format.quantization == Quantization::kStored && config.quantization.matrices != nullptr;
   const auto are_alike = [&](int32_t a, int32_t b) {
     if (on_host[static_cast<size_t>(a)] != on_host[static_cast<size_t>(b)]) return false;
     const LayerConfig& first = config.layers[static_cast<size_t>(a)];
@@ -496,8 +522,7 @@ std::optional<uint64_t> ModelWeightBytes(const ModelConfig& whole, const WeightF
   const std::vector<bool> on_host = HostExpertLayers(config, num_host_layers);
   for (const auto& [example, count] : KindsOfLayers(config, format, on_host)) {
     const bool has_experts = !on_host[static_cast<size_t>(example)];
-    const auto layer =
-        sum_bytes(WithOrWithout(weights::LayerTensors(config, example), has_experts, true));
+    const auto layer = sum_bytes(WithOrWithout(CountedTensors(config, example), has_experts, true));
     const auto layers = layer ? CheckedMul(*layer, count) : std::nullopt;
     sum = sum && layers ? CheckedAdd(*sum, *layers) : std::nullopt;
   }
@@ -511,8 +536,8 @@ std::optional<uint64_t> HostExpertBytes(const ModelConfig& config, const WeightF
   for (const auto& [example, count] : KindsOfLayers(config, format, on_host)) {
     if (!on_host[static_cast<size_t>(example)]) continue;
     const auto layer = SumBytes(config, config, Rank(),
-                                WithOrWithout(weights::LayerTensors(config, example), true, false),
-                                format, {.on_device = false, .has_6_bits = packs_6_bits});
+                                WithOrWithout(CountedTensors(config, example), true, false), format,
+                                {.on_device = false, .has_6_bits = packs_6_bits});
     const auto layers = layer ? CheckedMul(*layer, count) : std::nullopt;
     sum = sum && layers ? CheckedAdd(*sum, *layers) : std::nullopt;
   }

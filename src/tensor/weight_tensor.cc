@@ -225,6 +225,14 @@ WeightTensor WeightTensor::WithCodes(float factor) const {
   return coded;
 }
 
+WeightTensor WeightTensor::Following(int64_t num_bytes) const {
+  MINISGL_CHECK(data_ != nullptr && rows_ == nullptr && inputs_ == nullptr,
+                "a matrix that is not in its stored order");
+  WeightTensor other = *this;
+  other.data_ += num_bytes;
+  return other;
+}
+
 void WeightTensor::ReadOrdered(int64_t out, float* row) const {
   WeightTensor stored = *this;
   stored.inputs_ = nullptr;

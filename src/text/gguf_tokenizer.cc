@@ -28,7 +28,7 @@ namespace {
 constexpr uint64_t kCharacterTableBytesMax = 16 << 20;
 
 struct Token {
-  std::string text;
+  std::string_view text;  // in the file
   PieceType type = PieceType::kNormal;
 };
 
@@ -57,7 +57,7 @@ class Keys {
     return id < 0 || id >= static_cast<int64_t>(num_tokens) ? -1 : static_cast<int32_t>(id);
   }
   // A list with an element for each of `count` tokens; `count` 0: of any length.
-  Result<std::vector<GgufValue>> List(std::string_view name, size_t count) const {
+  Result<GgufElements> List(std::string_view name, size_t count) const {
     const GgufValue* const value = Find(name);
     const bool is_list = value != nullptr && value->type() == GgufType::kArray;
     if (!is_list || value->count() > kPiecesMax || (count > 0 && value->count() != count)) {
@@ -73,30 +73,32 @@ class Keys {
 };
 
 Result<std::vector<Token>> ReadTokens(const Keys& keys) {
-  MINISGL_ASSIGN_OR_RETURN(const std::vector<GgufValue> texts, keys.List("tokens", 0));
-  std::vector<Token> tokens(texts.size());
-  for (size_t id = 0; id < texts.size(); ++id) {
-    const auto text = texts[id].AsString();
+  MINISGL_ASSIGN_OR_RETURN(const GgufElements texts, keys.List("tokens", 0));
+  std::vector<Token> tokens;
+  tokens.reserve(texts.size());
+  for (const GgufValue& element : texts) {
+    const auto text = element.AsString();
     if (!text) return BadInput("key \"{}\": a list of texts is needed", Keys::KeyOf("tokens"));
-    tokens[id].text = *text;
+    tokens.push_back({*text});
   }
   if (tokens.empty()) return BadInput("key \"{}\": the list is empty", Keys::KeyOf("tokens"));
   if (keys.Find("token_type") == nullptr) return tokens;
   MINISGL_ASSIGN_OR_RETURN(const auto types, keys.List("token_type", tokens.size()));
-  for (size_t id = 0; id < types.size(); ++id) {
-    const int64_t type = types[id].AsInt().value_or(-1);
+  size_t id = 0;
+  for (const GgufValue& element : types) {
+    const int64_t type = element.AsInt().value_or(-1);
     if (type < 1 || type > 6) {
       return BadInput("key \"{}\": token {} has a type that is not 1 to 6",
                       Keys::KeyOf("token_type"), id);
     }
-    tokens[id].type = static_cast<PieceType>(type);
+    tokens[id++].type = static_cast<PieceType>(type);
   }
   return tokens;
 }
 
 RoleToken RoleOf(const Keys& keys, std::string_view name, const std::vector<Token>& tokens) {
   const int32_t id = keys.Id(name, tokens.size());
-  return {true, id < 0 ? "" : tokens[static_cast<size_t>(id)].text};
+  return {true, std::string(id < 0 ? "" : tokens[static_cast<size_t>(id)].text)};
 }
 
 TokenizerConfig ConfigOf(const Keys& keys, const std::vector<Token>& tokens, bool add_bos) {
@@ -132,10 +134,12 @@ Result<std::unique_ptr<Tokenizer>> MakeSentencePiece(const Keys& keys, std::vect
   written.kind = SentencePieceModel::Kind::kBpe;
   written.add_dummy_prefix = keys.Bool("add_space_prefix", true);
   written.remove_extra_whitespaces = keys.Bool("remove_extra_whitespaces", false);
-  for (size_t id = 0; id < tokens.size(); ++id) {
-    const auto score = static_cast<float>(scores[id].AsDouble().value_or(0));
-    written.byte_fallback |= tokens[id].type == PieceType::kByte;
-    written.pieces.push_back({std::move(tokens[id].text), score, tokens[id].type});
+  auto score = scores.begin();
+  for (const Token& token : tokens) {
+    written.byte_fallback |= token.type == PieceType::kByte;
+    written.pieces.push_back(
+        {std::string(token.text), static_cast<float>((*score).AsDouble().value_or(0)), token.type});
+    ++score;
   }
   // Every check of a model file holds for it, too.
   MINISGL_ASSIGN_OR_RETURN(SentencePieceModel model, SentencePieceModel::Read(written.Write()));
@@ -184,42 +188,55 @@ Json PostProcessorJson(const Keys& keys, const TokenizerConfig& config, size_t n
                  {"special_tokens", std::move(special)}});
 }
 
-Result<Json> MergesOf(const Keys& keys) {
-  MINISGL_ASSIGN_OR_RETURN(const std::vector<GgufValue> merges, keys.List("merges", 0));
-  Json::Array list;
-  list.reserve(merges.size());
-  for (const GgufValue& merge : merges) list.emplace_back(merge.AsString().value_or(""));
-  return Json(std::move(list));
-}
+class GgufMerges : public MergeList {
+ public:
+  explicit GgufMerges(const GgufElements& merges) {
+    lines_.reserve(merges.size());
+    for (const GgufValue& merge : merges) lines_.push_back(merge.AsString().value_or(""));
+  }
+  size_t size() const override { return lines_.size(); }
+  MergeEntry At(size_t index) const override { return ReadMergeLine(lines_[index]); }
 
-// The tokenizer.json that says the same, without what cuts and joins texts.
-Result<Json> TokenizerJsonOf(const Keys& keys, const std::vector<Token>& tokens,
-                             const TokenizerConfig& config, Json::Object model) {
-  Json::Object vocabulary;
+ private:
+  std::vector<std::string_view> lines_;  // in the file
+};
+
+// Returns the tokenizer.json that says the same, without the vocabulary, the merges, and the steps
+// that cut and join texts.
+Json TokenizerJsonOf(const Keys& keys, const std::vector<Token>& tokens,
+                     const TokenizerConfig& config, Json::Object model) {
   Json::Array added;
-  vocabulary.reserve(tokens.size());
   for (size_t id = 0; id < tokens.size(); ++id) {
-    const auto number = static_cast<int64_t>(id);
     const PieceType type = tokens[id].type;
-    vocabulary.emplace_back(tokens[id].text, number);
     if (type != PieceType::kControl && type != PieceType::kUserDefined) continue;
-    added.push_back(Object({{"id", number},
-                            {"content", tokens[id].text},
+    added.push_back(Object({{"id", static_cast<int64_t>(id)},
+                            {"content", std::string(tokens[id].text)},
                             {"special", type == PieceType::kControl},
                             {"normalized", false}}));
   }
-  MINISGL_ASSIGN_OR_RETURN(Json merges, MergesOf(keys));
   model.emplace_back("type", "BPE");
-  model.emplace_back("vocab", Json(std::move(vocabulary)));
-  model.emplace_back("merges", std::move(merges));
   return Object({{"added_tokens", Json(std::move(added))},
                  {"post_processor", PostProcessorJson(keys, config, tokens.size())},
                  {"model", Json(std::move(model))}});
 }
 
-Result<std::unique_ptr<Tokenizer>> MakeFromJson(const Json& json, const TokenizerConfig& config) {
-  MINISGL_ASSIGN_OR_RETURN(TokenizerParts parts, ReadTokenizerParts(json, config));
+Result<std::unique_ptr<Tokenizer>> MakeFromJson(const Json& json, const TokenizerConfig& config,
+                                                const TokenTable* table = nullptr) {
+  MINISGL_ASSIGN_OR_RETURN(TokenizerParts parts, ReadTokenizerParts(json, config, table));
   return MakePipelineTokenizer(std::move(parts));
+}
+
+// `json`: what TokenizerJsonOf returns, with all steps.
+Result<std::unique_ptr<Tokenizer>> MakeBpe(const Json& json, const Keys& keys,
+                                           const std::vector<Token>& tokens,
+                                           const TokenizerConfig& config) {
+  MINISGL_ASSIGN_OR_RETURN(const GgufElements list, keys.List("merges", 0));
+  const GgufMerges merges(list);
+  TokenTable table;
+  table.merges = &merges;
+  table.spellings.reserve(tokens.size());
+  for (const Token& token : tokens) table.spellings.push_back(token.text);
+  return MakeFromJson(json, config, &table);
 }
 
 Result<std::unique_ptr<Tokenizer>> MakeByteLevel(const Keys& keys,
@@ -231,15 +248,14 @@ Result<std::unique_ptr<Tokenizer>> MakeByteLevel(const Keys& keys,
                     Keys::KeyOf("pre"), Visible(name, 60), GgufSplitNames());
   }
   const TokenizerConfig config = ConfigOf(keys, tokens, split->begins_with_bos);
-  MINISGL_ASSIGN_OR_RETURN(
-      Json json, TokenizerJsonOf(keys, tokens, config, {{"ignore_merges", split->ignores_merges}}));
+  Json json = TokenizerJsonOf(keys, tokens, config, {{"ignore_merges", split->ignores_merges}});
   json.Set("normalizer", split->composes ? Object({{"type", "NFC"}}) : Json());
   json.Set("pre_tokenizer", PreTokenizerJson(*split));
   json.Set("decoder", Object({{"type", "ByteLevel"},
                               {"add_prefix_space", false},
                               {"trim_offsets", true},
                               {"use_regex", true}}));
-  return MakeFromJson(json, config);
+  return MakeBpe(json, keys, tokens, config);
 }
 
 // Makes Gemma 4's tokenizer: it spells spaces as a sign of their own, and text without a token as
@@ -250,7 +266,7 @@ Result<std::unique_ptr<Tokenizer>> MakeByteFallback(const Keys& keys,
   const TokenizerConfig config = ConfigOf(keys, tokens, /*add_bos=*/true);
   Json::Object model = {{"byte_fallback", true}, {"fuse_unk", true}};
   if (!config.unk.text.empty()) model.emplace_back("unk_token", config.unk.text);
-  MINISGL_ASSIGN_OR_RETURN(Json json, TokenizerJsonOf(keys, tokens, config, std::move(model)));
+  Json json = TokenizerJsonOf(keys, tokens, config, std::move(model));
   const auto replace = [](const char* text, const char* by) {
     return Object({{"type", "Replace"}, {"pattern", Object({{"String", text}})}, {"content", by}});
   };
@@ -259,13 +275,13 @@ Result<std::unique_ptr<Tokenizer>> MakeByteFallback(const Keys& keys,
                               {"decoders", Json(Json::Array{replace(kSign, kSpace),
                                                             Object({{"type", "ByteFallback"}}),
                                                             Object({{"type", "Fuse"}})})}}));
-  return MakeFromJson(json, config);
+  return MakeBpe(json, keys, tokens, config);
 }
 
 // The pieces of BERT as files have them: words begin with a sign, other pieces with nothing.
 std::string WordPieceOf(const Token& token) {
   constexpr std::string_view kSign = "\u2581";
-  const std::string& text = token.text;
+  const std::string text(token.text);
   if (text.starts_with(kSign)) return text.substr(kSign.size());
   const bool is_mark =
       token.type != PieceType::kNormal || (text.starts_with('[') && text.ends_with(']'));
@@ -360,15 +376,16 @@ Result<std::unique_ptr<Tokenizer>> MakeUnigram(const Keys& keys, const std::vect
   MINISGL_ASSIGN_OR_RETURN(const int64_t unknown, MarkOf(keys, {"unknown"}, tokens, "<unk>"));
   MINISGL_ASSIGN_OR_RETURN(const auto scores, keys.List("scores", tokens.size()));
   Json::Array pieces, added;
-  for (size_t id = 0; id < tokens.size(); ++id) {
-    const double score = scores[id].AsDouble().value_or(0);
-    pieces.push_back(Json(Json::Array{Json(tokens[id].text), Json(score)}));
+  auto score = scores.begin();
+  for (size_t id = 0; id < tokens.size(); ++id, ++score) {
+    const std::string text(tokens[id].text);
+    pieces.push_back(Json(Json::Array{Json(text), Json((*score).AsDouble().value_or(0))}));
     const PieceType type = tokens[id].type;
     const auto number = static_cast<int64_t>(id);
     const bool is_mark = number == first || number == last || number == unknown;
     if (!is_mark && type != PieceType::kControl && type != PieceType::kUserDefined) continue;
     added.push_back(Object({{"id", number},
-                            {"content", tokens[id].text},
+                            {"content", text},
                             {"special", type != PieceType::kUserDefined},
                             {"normalized", false}}));
   }
@@ -390,7 +407,7 @@ Result<std::unique_ptr<Tokenizer>> MakeUnigram(const Keys& keys, const std::vect
               {"prepend_scheme", keys.Bool("add_space_prefix", true) ? "always" : "never"},
               {"split", true}});
   const auto role = [&](int64_t id) {
-    return RoleToken{true, tokens[static_cast<size_t>(id)].text};
+    return RoleToken{true, std::string(tokens[static_cast<size_t>(id)].text)};
   };
   const Json json = Object(
       {{"added_tokens", Json(std::move(added))},

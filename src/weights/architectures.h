@@ -173,9 +173,13 @@ struct TensorSpec {
   bool is_norm() const;  // weights near 1 (near 0 with norm_plus_one); not biases
 };
 
+// Which of the tensors that each expert has for itself are listed: all, or the first expert's.
+enum class ListedExperts : uint8_t { kAll, kFirst };
+
 // The required tensors of `config` outside the layers, and in layer `layer`.
 std::vector<TensorSpec> ModelTensors(const ModelConfig& config);
-std::vector<TensorSpec> LayerTensors(const ModelConfig& config, int32_t layer);
+std::vector<TensorSpec> LayerTensors(const ModelConfig& config, int32_t layer,
+                                     ListedExperts experts = ListedExperts::kAll);
 
 // The tensors outside the layers of a configuration with ModelConfig::prediction.
 std::vector<TensorSpec> PredictionTensors(const ModelConfig& config);

@@ -88,12 +88,15 @@ Json EndTokenIds(const GgufHeader& header, int64_t vocab_size) {
   const GgufValue* const types = header.Find("tokenizer.ggml.token_type");
   if (tokens == nullptr || types == nullptr) return Json(Json::Array(ids.begin(), ids.end()));
   constexpr int64_t kControl = 3;
-  const std::vector<GgufValue> all_types = types->Elements(kTokensMax);
+  const GgufElements all_types = types->Elements(kTokensMax);
+  auto type = all_types.begin();
   std::map<std::string_view, int64_t> found;
   int64_t id = 0;
   for (const GgufValue& token : tokens->Elements(all_types.size())) {
-    const auto text = token.AsString();
-    if (text && all_types[static_cast<size_t>(id)].AsInt() == kControl) found[*text] = id;
+    if ((*type).AsInt() == kControl) {
+      if (const auto text = token.AsString()) found[*text] = id;
+    }
+    ++type;
     ++id;
   }
   // Where an answer has several messages, <|end|> ends each but the last.
@@ -220,9 +223,10 @@ bool HasSections(const GgufHeader& header, const char* architecture) {
   const GgufValue* const sections =
       header.Find(fmt::format("{}.rope.dimension_sections", architecture));
   if (sections == nullptr) return false;
-  const std::vector<GgufValue> all = sections->Elements(4);
-  return std::any_of(all.begin(), all.end(),
-                     [](const GgufValue& section) { return section.AsInt().value_or(0) != 0; });
+  for (const GgufValue& section : sections->Elements(4)) {
+    if (section.AsInt().value_or(0) != 0) return true;
+  }
+  return false;
 }
 
 // What the tensors of the file are, where those of a model directory are otherwise.
@@ -253,7 +257,7 @@ Result<ModelConfig> ReadGgufConfig(const GgufHeader& header, const std::string& 
   ModelConfig config = *std::move(parsed);
   SetStoredForms(header, *entry, &config);
   // Sizes that the tensors do not have are no model's: nothing is planned with them.
-  const auto tensors = FindGgufTensors(header, config);
+  const auto tensors = FindGgufTensors(header, config, ListedExperts::kFirst);
   if (!tensors.ok()) return tensors.status().WithPrefix(Visible(path, 400));
   config.quantization = GgufQuantization(*tensors);
   return config;

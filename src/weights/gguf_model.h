@@ -13,6 +13,7 @@
 #include "minisgl/tensor/tensor_view.h"
 #include "minisgl/tensor/weight_tensor.h"
 #include "minisgl/weights/model_config.h"
+#include "weights/architectures.h"
 
 namespace minisgl::weights {
 
@@ -33,11 +34,12 @@ struct GgufModelTensor {
 };
 
 // All tensors that the model needs, and no others. kBadInput for one that is missing, has another
-// shape or a type that is not read, and for one that the model has no use for.
+// shape or a type that is not read, and for one that the model has no use for; with kFirst, too.
 Result<std::vector<GgufModelTensor>> FindGgufTensors(const GgufHeader& header,
-                                                     const ModelConfig& config);
+                                                     const ModelConfig& config,
+                                                     ListedExperts experts = ListedExperts::kAll);
 
-// Which of `tensors` engines may keep as codes and scales; empty if none has them.
+// Which of `tensors`, of kFirst, engines may keep as codes and scales; empty if none has them.
 QuantizationConfig GgufQuantization(const std::vector<GgufModelTensor>& tensors);
 
 }  // namespace minisgl::weights

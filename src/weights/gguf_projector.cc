@@ -132,9 +132,10 @@ void WriteQwen3(Writer* writer) {
   Json deepstack = Json(Json::Array());
   const GgufValue* const listed = writer->metadata.Find("vision.is_deepstack_layers");
   if (listed != nullptr) {
-    const std::vector<GgufValue> layers = listed->Elements(kTowerLayersRange.max);
-    for (size_t i = 0; i < layers.size(); ++i) {
-      if (layers[i].AsBool().value_or(false)) deepstack.Append(static_cast<int64_t>(i));
+    int64_t layer = 0;
+    for (const GgufValue& takes_part : listed->Elements(kTowerLayersRange.max)) {
+      if (takes_part.AsBool().value_or(false)) deepstack.Append(layer);
+      ++layer;
     }
   }
   // Only Qwen3-VL has such layers.
@@ -350,14 +351,14 @@ Status TakeText(const GgufHeader& text, Projector* projector) {
   }
   const GgufValue* const sections = metadata.Find("rope.dimension_sections");
   if (sections == nullptr) return metadata.status();
-  const std::vector<GgufValue> all = sections->Elements(projector->sections.size());
-  for (size_t i = 0; i < all.size(); ++i) {
-    const int64_t frequencies = all[i].AsInt().value_or(-1);
+  size_t index = 0;
+  for (const GgufValue& section : sections->Elements(projector->sections.size())) {
+    const int64_t frequencies = section.AsInt().value_or(-1);
     if (!kHeadDimRange.Holds(frequencies) && frequencies != 0) {
       metadata.Fail("rope.dimension_sections", "numbers of frequencies are needed");
       return metadata.status();
     }
-    projector->sections[i] = static_cast<int32_t>(frequencies);
+    projector->sections[index++] = static_cast<int32_t>(frequencies);
   }
   projector->sections_mixed = projector->tower.name.starts_with("qwen3");
   return metadata.status();

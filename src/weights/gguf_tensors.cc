@@ -126,6 +126,10 @@ class TensorFinder {
   }
 
   Status Find(const TensorSpec& spec) {
+    if (const GgufModelTensor* const first = FirstExpertOf(spec)) {
+      AddExpert(spec, *first);
+      return Status();
+    }
     if (!names_.insert(spec.name).second) return Status();  // of two roles
     if (spec.role == Role::kExpertGateUpBias) return FindInterleaved(spec);
     if (const char* key = KeyOfXielu(spec.role)) return FindNumber(spec, key);
@@ -277,9 +281,29 @@ class TensorFinder {
     }
   }
 
+  // The experts of a layer share a tensor, and what is checked for the first holds for all: a large
+  // mixture has tens of thousands. Returns the first expert's matrix, or null if `spec` is of the
+  // first or of none, or if each has a factor of its own.
+  const GgufModelTensor* FirstExpertOf(const TensorSpec& spec) const {
+    if (!IsOfExpert(spec.role) || spec.index == 0) return nullptr;
+    const auto known = first_experts_.find(spec.role);
+    if (known == first_experts_.end() || known->second.layer != spec.layer) return nullptr;
+    const GgufModelTensor& first = found_[known->second.index];
+    const BlockFormat* const format = first.matrix->blocks();
+    return format == nullptr || !format->codes.has_e4m3_steps ? &first : nullptr;
+  }
+
+  void AddExpert(const TensorSpec& spec, const GgufModelTensor& first) {
+    const uint64_t num_bytes = first_experts_.at(spec.role).num_bytes;
+    const auto distance = static_cast<int64_t>(num_bytes) * spec.index;
+    WeightTensor matrix = first.matrix->Following(distance);
+    found_.push_back({spec.name, std::move(matrix), {}, nullptr, first.part});
+  }
+
   Status AddMatrix(const TensorSpec& spec, const GgufTensor& tensor, const Shape& shape) {
     const uint64_t count = IsOfExpert(spec.role) ? config_.experts.num_experts : 1;
     const uint64_t bytes = (tensor.end - tensor.begin) / count;
+    if (IsOfExpert(spec.role)) first_experts_[spec.role] = {spec.layer, found_.size(), bytes};
     const std::byte* data = tensor.data.data() + bytes * static_cast<uint64_t>(spec.index);
     if (IsFused(spec) && spec.role == Role::kExpertUp) data += bytes / 2;
     const int64_t num_stored = shape[0] * (IsGainOrDecay(spec) ? 2 : 1);
@@ -351,11 +375,13 @@ class TensorFinder {
     const int64_t count = IsOfExpert(spec.role) ? config_.experts.num_experts : 1;
     MINISGL_RETURN_IF_ERROR(CheckShape(*scale->second, {count}));
     MINISGL_ASSIGN_OR_RETURN(const TensorView view, ViewOf(*scale->second, {count}));
-    const int64_t index = IsOfExpert(spec.role) ? spec.index : 0;
-    const float factor = view.At(index);
-    if (std::isfinite(factor * kE4M3BlockMax)) return factor;
-    return BadInput("{}: element {} is {}; weights must be finite", Named(header_, *scale->second),
-                    index, factor);
+    for (int64_t index = 0; spec.index == 0 && index < count; ++index) {
+      const float factor = view.At(index);
+      if (std::isfinite(factor * kE4M3BlockMax)) continue;
+      return BadInput("{}: element {} is {}; weights must be finite",
+                      Named(header_, *scale->second), index, factor);
+    }
+    return view.At(IsOfExpert(spec.role) ? spec.index : 0);
   }
 
   // True if the model reads the tensor `name` of a layer for itself.
@@ -483,12 +509,19 @@ class TensorFinder {
   std::set<const GgufTensor*> used_;
   std::set<std::string> names_;
   std::vector<GgufModelTensor> found_;
+  // Where the last tensor of experts of each role has its first expert's matrix in found_.
+  struct FirstExpert {
+    int32_t layer;
+    size_t index;
+    uint64_t num_bytes;  // of an expert
+  };
+  std::map<Role, FirstExpert> first_experts_;
 };
 
-Status FindAll(const ModelConfig& config, TensorFinder* finder) {
+Status FindAll(const ModelConfig& config, ListedExperts experts, TensorFinder* finder) {
   for (const TensorSpec& spec : ModelTensors(config)) MINISGL_RETURN_IF_ERROR(finder->Find(spec));
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
-    for (const TensorSpec& spec : LayerTensors(config, layer)) {
+    for (const TensorSpec& spec : LayerTensors(config, layer, experts)) {
       MINISGL_RETURN_IF_ERROR(finder->Find(spec));
     }
   }
@@ -497,60 +530,27 @@ Status FindAll(const ModelConfig& config, TensorFinder* finder) {
 
 // Adds the tensors of the block after the model's if it is a prediction layer: whole, or none.
 void AddPredictionLayer(const GgufHeader& header, const GgufArchitecture& entry,
-                        const ModelConfig& target, std::vector<GgufModelTensor>* tensors) {
+                        const ModelConfig& target, ListedExperts experts,
+                        std::vector<GgufModelTensor>* tensors) {
   const std::optional<ModelConfig> config = PredictionConfigOf(target);
   if (!config) return;
   TensorFinder finder(header, entry, *config, target.num_layers);
-  if (!FindAll(*config, &finder).ok()) return;
+  if (!FindAll(*config, experts, &finder).ok()) return;
   for (GgufModelTensor& tensor : finder.Take()) tensors->push_back(std::move(tensor));
-}
-
-int64_t FactorInputs(const BlockFormat& format) {
-  return format.codes.read_steps == nullptr ? 0 : format.block_elements;
 }
 
 }  // namespace
 
-QuantizationConfig GgufQuantization(const std::vector<GgufModelTensor>& tensors) {
-  QuantizationConfig config;
-  config.dense_matrices.emplace();
-  for (const GgufModelTensor& tensor : tensors) {
-    if (!tensor.matrix) continue;
-    if (tensor.matrix->quantized() == nullptr) {
-      config.dense_matrices->push_back(tensor.name);
-      continue;
-    }
-    const QuantizedWeights& its = *tensor.matrix->quantized();
-    const BlockFormat& format = *tensor.matrix->blocks();
-    std::string why;
-    const auto forms = FormsOf({&*tensor.matrix, 1}, &why);
-    const QuantScheme scheme = {.layout = QuantLayout::kRowBlocks,
-                                .bits = its.codes.bits,
-                                .group_inputs = its.group_inputs,
-                                .has_offsets = tensor.matrix->has_offsets(),
-                                .factor_inputs = FactorInputs(format),
-                                .block_inputs = format.is_compact ? format.block_elements : 0,
-                                .block_bytes = format.is_compact ? format.block_bytes : 0,
-                                .block_form = forms ? (*forms)[0].form : CodeForm()};
-    config.scheme_of[tensor.name] = scheme;
-    const auto known = std::find(config.schemes.begin(), config.schemes.end(), scheme);
-    if (known == config.schemes.end()) config.schemes.push_back(scheme);
-  }
-  if (config.schemes.empty()) return QuantizationConfig();
-  std::sort(config.dense_matrices->begin(), config.dense_matrices->end());
-  config.method = config.text = "gguf";
-  return config;
-}
-
 Result<std::vector<GgufModelTensor>> FindGgufTensors(const GgufHeader& header,
-                                                     const ModelConfig& config) {
+                                                     const ModelConfig& config,
+                                                     ListedExperts experts) {
   MINISGL_ASSIGN_OR_RETURN(const GgufArchitecture* const entry, FindGgufArchitecture(header));
   TensorFinder finder(header, *entry, config);
-  MINISGL_RETURN_IF_ERROR(FindAll(config, &finder));
+  MINISGL_RETURN_IF_ERROR(FindAll(config, experts, &finder));
   MINISGL_RETURN_IF_ERROR(finder.FindHead());
   MINISGL_RETURN_IF_ERROR(finder.CheckNoOthers());
   std::vector<GgufModelTensor> tensors = finder.Take();
-  AddPredictionLayer(header, *entry, config, &tensors);
+  AddPredictionLayer(header, *entry, config, experts, &tensors);
   return tensors;
 }
 

@@ -493,13 +493,14 @@ Result<std::optional<StoredMatrix>> FindCodes(const QuantizationConfig& config,
 void FindDenseMatrices(const std::string& model_dir, QuantizationConfig* config) {
   const auto checkpoint = Checkpoint::Open(model_dir);
   if (!checkpoint.ok()) return;
-  config->dense_matrices.emplace();
+  StoredMatrices matrices;
   for (const std::string& name : (*checkpoint)->Names()) {
     const Result<TensorView> view = (*checkpoint)->GetStored(name);
     if (view.ok() && view->shape.size() >= 2 && IsComputed(view->dtype)) {
-      config->dense_matrices->push_back(name);
+      matrices.dense.push_back(name);
     }
   }
+  config->matrices = std::make_shared<const StoredMatrices>(std::move(matrices));
 }
 
 }  // namespace minisgl::weights

@@ -31,8 +31,9 @@ Result<std::optional<StoredMatrix>> FindCodes(const QuantizationConfig& config,
                                               const Checkpoint& checkpoint, const std::string& base,
                                               int64_t num_out, int64_t num_in);
 
-// Sets dense_matrices to the dense matrices of the checkpoint in `model_dir`. Leaves it unset if
-// the checkpoint cannot be opened: loading the weights then reports the error.
+// Sets `matrices` to those of the checkpoint in `model_dir`, of which only the dense ones are
+// listed. Leaves it unset if the checkpoint cannot be opened: loading the weights then reports the
+// error.
 void FindDenseMatrices(const std::string& model_dir, QuantizationConfig* config);
 
 }  // namespace minisgl::weights

@@ -153,7 +153,7 @@ TEST(GgufModelTest, QuantizedMatricesGiveTheLogitsOfTheirValues) {
   // The schemes have 4 and 8 bits, groups of 16 and 32, offsets or none, factors or none; and a
   // device keeps those of Q3_K and Q6_K in other forms.
   EXPECT_EQ(config.quantization.schemes.size(), 9u);
-  EXPECT_EQ(config.quantization.dense_matrices->size(), 0u);
+  EXPECT_EQ(config.quantization.matrices->dense.size(), 0u);
 }
 
 TEST(GgufModelTest, MatricesOfCodebooksGiveTheLogitsOfTheirValues) {
@@ -165,7 +165,7 @@ TEST(GgufModelTest, MatricesOfCodebooksGiveTheLogitsOfTheirValues) {
 TEST(GgufModelTest, ExpertsOfCodebooksGiveTheLogitsOfTheirValues) {
   const ModelConfig config = ExpectLogitsOfValues(kGolden + "/gguf/types_of_experts.gguf");
   EXPECT_EQ(config.experts.num_experts, 3);
-  EXPECT_EQ(config.quantization.dense_matrices->size(), 1u);  // the router
+  EXPECT_EQ(config.quantization.matrices->dense.size(), 1u);  // the router
 }
 
 // Scales of type e4m3 are times the factor of the tensor, or of its expert. Returns the factors of
@@ -291,14 +291,68 @@ TEST(GgufModelTest, CodesOfSeveralTypesAreCountedOneByOne) {
   nibbles.bits = 4;
   config.quantization.schemes.push_back(nibbles);
   EXPECT_EQ(BytesOf(config), of_bytes);  // no matrix has it
-  for (auto& [name, scheme] : config.quantization.scheme_of) {
+  StoredMatrices matrices = *config.quantization.matrices;
+  for (auto& [name, scheme] : matrices.scheme_of) {
     if (name.find(".mlp.") != std::string::npos) scheme = nibbles;
   }
+  config.quantization.matrices = std::make_shared<const StoredMatrices>(matrices);
   // Gate and up [64, 32] and down [32, 64] take a line of 128 inputs for each output.
   EXPECT_EQ(*BytesOf(config), *of_bytes - (64 + 64 + 32) * 64);
   // The parts of a stack may be of two kinds, and each keeps its own.
-  config.quantization.scheme_of.at("model.layers.0.mlp.up_proj.weight") = bytes;
+  matrices.scheme_of.at("model.layers.0.mlp.up_proj.weight") = bytes;
+  config.quantization.matrices = std::make_shared<const StoredMatrices>(matrices);
   EXPECT_EQ(*BytesOf(config), *of_bytes - (64 + 32) * 64);
+}
+
+// The same matrices, with those of each expert listed by themselves.
+std::shared_ptr<const StoredMatrices> ListedOneByOne(const ModelConfig& config) {
+  const StoredMatrices& first = *config.quantization.matrices;
+  StoredMatrices all = first;
+  all.experts_alike = false;
+  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+    std::map<weights::TensorRole, std::string> name_of;
+    for (const auto& spec : weights::LayerTensors(config, layer, weights::ListedExperts::kFirst)) {
+      name_of[spec.role] = spec.name;
+    }
+    for (const auto& spec : weights::LayerTensors(config, layer)) {
+      const std::string& name = name_of.at(spec.role);
+      const auto scheme = first.scheme_of.find(name);
+      if (scheme != first.scheme_of.end()) all.scheme_of.emplace(spec.name, scheme->second);
+      if (std::ranges::binary_search(first.dense, name)) all.dense.push_back(spec.name);
+    }
+  }
+  std::ranges::sort(all.dense);
+  return std::make_shared<const StoredMatrices>(std::move(all));
+}
+
+TEST(GgufModelTest, ExpertsThatAreAlikeCountAsOneByOne) {
+  for (const char* name : {"types_of_experts", "qwen3_5_moe_text", "glm4_moe", "gpt_oss"}) {
+    ModelConfig config = *LoadModelConfig(kGolden + "/gguf/" + name + ".gguf");
+    ModelConfig listed = config;
+    if (config.quantization.matrices != nullptr) {
+      EXPECT_TRUE(config.quantization.matrices->experts_alike);
+      listed.quantization.matrices = ListedOneByOne(config);
+      EXPECT_GT(listed.quantization.matrices->scheme_of.size(),
+                config.quantization.matrices->scheme_of.size());
+    } else {
+      listed.quantization.matrices = std::make_shared<const StoredMatrices>();  // all one by one
+    }
+    const WeightFormat formats[] = {{DType::kF32, Quantization::kStored}, DType::kBF16};
+    for (const WeightFormat& format : formats) {
+      for (const int32_t num_host_layers : {0, 1}) {
+        for (const int32_t num_ranks : {1, 2}) {
+          const Rank rank{.index = 0, .count = num_ranks};
+          const auto bytes = [&](const ModelConfig& one) {
+            return model::ModelWeightBytes(one, format, DType::kF32, rank, num_host_layers);
+          };
+          ASSERT_TRUE(bytes(config).has_value());
+          EXPECT_EQ(bytes(config), bytes(listed)) << name << num_host_layers << num_ranks;
+        }
+        EXPECT_EQ(model::HostExpertBytes(config, format, num_host_layers, false),
+                  model::HostExpertBytes(listed, format, num_host_layers, false));
+      }
+    }
+  }
 }
 
 // Q6_K in the table [64, 256] and Q5_K in the keys [32, 256]: two bits less for each code where the
@@ -316,9 +370,11 @@ TEST(GgufModelTest, CodesOf6BitsCountAsTheTargetPacksThem) {
 TEST(GgufModelTest, BlocksThatAreKeptAreCountedAsInTheFile) {
   ModelConfig config = *LoadModelConfig(kGolden + "/gguf/types_of_grids.gguf");
   const auto of_blocks = BytesOf(config);
-  QuantScheme& scheme = config.quantization.scheme_of.at("model.layers.0.mlp.down_proj.weight");
+  StoredMatrices matrices = *config.quantization.matrices;
+  QuantScheme& scheme = matrices.scheme_of.at("model.layers.0.mlp.down_proj.weight");
   EXPECT_EQ(scheme.block_bytes, 98);  // IQ3_XXS, one block an output
   scheme.block_inputs = 0;
+  config.quantization.matrices = std::make_shared<const StoredMatrices>(matrices);
   // 256 codes, 8 steps and a factor, for each of 256 outputs.
   EXPECT_EQ(*BytesOf(config) - *of_blocks, 256 * (256 + 8 + 2 - 98));
 }

@@ -124,8 +124,11 @@ TEST(GgufFileTest, EachTypeOfValueIsRead) {
   EXPECT_EQ(header->Find("u64")->AsDouble(), 9223372036854775808.0);
   EXPECT_EQ(header->Find("i64")->AsInt(), INT64_MIN);
   EXPECT_EQ(header->Find("f64")->AsDouble(), -2.25);
-  const std::vector<GgufValue> list = header->Find("list")->Elements();
+  std::vector<GgufValue> list;
+  for (const GgufValue& element : header->Find("list")->Elements()) list.push_back(element);
   ASSERT_EQ(list.size(), 3u);
+  EXPECT_EQ(header->Find("list")->Elements().size(), 3u);
+  EXPECT_EQ(header->Find("bool")->Elements().size(), 0u);
   EXPECT_EQ(list[1].AsString(), "");
   EXPECT_EQ(list[2].AsString(), "yz");
   EXPECT_EQ(header->Find("list")->Elements(2).size(), 2u);

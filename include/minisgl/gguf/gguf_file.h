@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <span>
@@ -38,6 +39,8 @@ enum class GgufType : uint32_t {
   kFloat64 = 12,
 };
 
+class GgufElements;
+
 // A value of the metadata. The elements of an array have one type, which is not an array. A view:
 // valid as long as the file's bytes.
 class GgufValue {
@@ -59,12 +62,54 @@ class GgufValue {
   std::optional<bool> AsBool() const;
   std::optional<std::string_view> AsString() const;
   // The first `count_max` elements of an array, as values; empty for other types.
-  std::vector<GgufValue> Elements(uint64_t count_max = UINT64_MAX) const;
+  GgufElements Elements(uint64_t count_max = UINT64_MAX) const;
   // True for the same type and the same bytes.
   bool IsSameAs(const GgufValue& other) const;
 
  private:
   GgufType type_, element_type_;
+  uint64_t count_;
+  std::span<const std::byte> bytes_;
+};
+
+// Elements of an array, read one after another while a loop goes over them: a vocabulary has some
+// hundred thousand. A view: valid as long as the file's bytes.
+class GgufElements {
+ public:
+  class Iterator {
+   public:
+    Iterator(GgufType type, size_t element_bytes, std::span<const std::byte> bytes, uint64_t index)
+        : type_(type), element_bytes_(element_bytes), bytes_(bytes), index_(index) {}
+    GgufValue operator*() const { return {type_, type_, 1, bytes_.first(SizeOfFirst())}; }
+    Iterator& operator++() {
+      bytes_ = bytes_.subspan(SizeOfFirst());
+      ++index_;
+      return *this;
+    }
+    bool operator==(const Iterator& other) const { return index_ == other.index_; }
+
+   private:
+    size_t SizeOfFirst() const {
+      if (element_bytes_ > 0) return element_bytes_;
+      uint64_t length;
+      std::memcpy(&length, bytes_.data(), sizeof(length));
+      return sizeof(length) + length;
+    }
+    GgufType type_;
+    size_t element_bytes_;              // 0: strings, each with its length
+    std::span<const std::byte> bytes_;  // of this element and those behind it
+    uint64_t index_;
+  };
+
+  // `bytes`: at least `count` encoded values of `type`, checked by GgufHeader::Parse.
+  GgufElements(GgufType type, uint64_t count, std::span<const std::byte> bytes);
+  uint64_t size() const { return count_; }
+  Iterator begin() const { return {type_, element_bytes_, bytes_, 0}; }
+  Iterator end() const { return {type_, element_bytes_, {}, count_}; }
+
+ private:
+  GgufType type_;
+  size_t element_bytes_;
   uint64_t count_;
   std::span<const std::byte> bytes_;
 };

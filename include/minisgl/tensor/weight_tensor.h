@@ -145,6 +145,9 @@ class WeightTensor {
   // Inputs order[0], order[1], ... Codes are no longer read apart from their scales. REQUIRES a
   // whole matrix, dense or of blocks, and an order of all its inputs.
   WeightTensor OrderInputs(std::vector<int64_t> order) const;
+  // The matrix of the same form that is num_bytes after this one in the file. REQUIRES a whole
+  // dense matrix, or one of blocks, in its stored order.
+  WeightTensor Following(int64_t num_bytes) const;
   // The cut for one of several ranks. REQUIRES a range within the matrix.
   WeightTensor TakeOutputs(int64_t first, int64_t count) const;
   WeightTensor TakeInputs(int64_t first, int64_t count) const;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -60,15 +61,23 @@ struct QuantScheme {
   std::optional<CodeForm> DeviceForm(int64_t num_in) const;
 };
 
+// How each matrix of a checkpoint is stored. A mixture has tens of thousands of them, and a
+// configuration many copies, which share one such list.
+struct StoredMatrices {
+  std::vector<std::string> dense;  // sorted names
+  // The scheme of each quantized matrix, if the files say it; empty: any of them.
+  std::map<std::string, QuantScheme, std::less<>> scheme_of;
+  // The experts of a layer are stored alike, and each matrix is listed for the first one only.
+  bool experts_alike = false;
+};
+
 struct QuantizationConfig {
   std::string method;                // quant_method: "compressed-tensors"; "": not quantized
   std::vector<QuantScheme> schemes;  // at least one if quantized
   std::string text;                  // the whole configuration, for keys of stored files
-  // The matrices of the checkpoint that are dense, sorted, if its files were looked at; nullopt:
-  // all matrices of layers are taken to be quantized by the first scheme.
-  std::optional<std::vector<std::string>> dense_matrices;
-  // The scheme of each quantized matrix, if the files say it; empty: any of them.
-  std::map<std::string, QuantScheme, std::less<>> scheme_of;
+  // Null unless the checkpoint's files were looked at: all matrices of layers are taken to be
+  // quantized by the first scheme.
+  std::shared_ptr<const StoredMatrices> matrices;
 
   bool empty() const { return schemes.empty(); }
 };

@@ -70,18 +70,27 @@ Status Bpe::Init(std::shared_ptr<const Vocabulary> vocabulary, BpeOptions option
 void Bpe::IndexMerges(std::span<const BpeMerge> merges, std::span<const uint32_t> ranks) {
   slots_.assign(std::bit_ceil(merges.size() * 2 + 2), Slot());
   slot_shift_ = 64 - std::countr_zero(slots_.size());
+  constexpr size_t kAhead = 16;  // the table is larger than the caches
   for (size_t i = 0; i < merges.size(); ++i) {
     const BpeMerge& merge = merges[i];
+    if (i + kAhead < merges.size()) {
+      const BpeMerge& later = merges[i + kAhead];
+      __builtin_prefetch(&slots_[FirstSlotOf(Pair(later.left, later.right))], /*rw=*/1);
+    }
     if (hidden_[merge.result]) continue;
     const uint64_t pair = Pair(merge.left, merge.right);
     slots_[SlotOf(pair)] = {pair, ranks[i], merge.result};
   }
 }
 
-size_t Bpe::SlotOf(uint64_t pair) const {
+size_t Bpe::FirstSlotOf(uint64_t pair) const {
   // Fibonacci hashing: the high bits of the product depend on all bits of the pair.
   constexpr uint64_t kGoldenRatio = 0x9E3779B97F4A7C15;
-  size_t slot = (pair * kGoldenRatio) >> slot_shift_;
+  return (pair * kGoldenRatio) >> slot_shift_;
+}
+
+size_t Bpe::SlotOf(uint64_t pair) const {
+  size_t slot = FirstSlotOf(pair);
   while (slots_[slot].pair != pair && slots_[slot].pair != kNoPair) {
     slot = (slot + 1) & (slots_.size() - 1);
   }

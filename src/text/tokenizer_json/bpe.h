@@ -104,6 +104,7 @@ class Bpe : public WordModel {
   static uint64_t Pair(TokenId left, TokenId right) {
     return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
   }
+  size_t FirstSlotOf(uint64_t pair) const;
   size_t SlotOf(uint64_t pair) const;
   const Slot* FindMerge(TokenId left, TokenId right) const;
   std::optional<TokenId> FindToken(std::string_view spelling) const;

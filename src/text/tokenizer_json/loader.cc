@@ -29,10 +29,20 @@ constexpr uint64_t kFileBytesMax = uint64_t{64} << 20;  // Gemma 3: 33 MB
 constexpr uint64_t kFileValuesMax = 6'000'000;
 constexpr size_t kAddedMax = 65536;
 
+class JsonMerges : public MergeList {
+ public:
+  explicit JsonMerges(const Json::Array& merges) : merges_(merges) {}
+  size_t size() const override { return merges_.size(); }
+  MergeEntry At(size_t index) const override { return ReadMerge(merges_[index]); }
+
+ private:
+  const Json::Array& merges_;
+};
+
 class TokenizerJsonReader {
  public:
-  TokenizerJsonReader(const Json& file, const TokenizerConfig& config)
-      : root_(&file), config_(config) {}
+  TokenizerJsonReader(const Json& file, const TokenizerConfig& config, const TokenTable* table)
+      : root_(&file), config_(config), table_(table) {}
 
   Result<TokenizerParts> Run() {
     const JsonPlace model = root_["model"];
@@ -65,8 +75,10 @@ class TokenizerJsonReader {
 
  private:
   Status ReadVocabulary(const JsonPlace& place) {
-    if (!place.json().is_object()) return place.MustBe("an object");
     vocabulary_ = std::make_shared<Vocabulary>();
+    if (table_ != nullptr) return ReadTable(place);
+    if (!place.json().is_object()) return place.MustBe("an object");
+    vocabulary_->Reserve(place.json().as_object().size());
     for (const auto& [text, id] : place.json().as_object()) {
       if (!id.is_int()) {
         return place.Error("has {} for \"{}\"; it must be an id", id.TypeName(), Visible(text));
@@ -75,6 +87,14 @@ class TokenizerJsonReader {
       if (!status.ok()) return status.WithPrefix(place.path());
     }
     if (vocabulary_->num_tokens() == 0) return place.Error("is empty");
+    return {};
+  }
+
+  Status ReadTable(const JsonPlace& place) {
+    vocabulary_->Reserve(table_->spellings.size());
+    const Status status = vocabulary_->AddAll(table_->spellings, 0);
+    if (!status.ok()) return status.WithPrefix(place.path());
+    if (table_->spellings.empty()) return place.Error("is empty");
     return {};
   }
 
@@ -219,9 +239,8 @@ class TokenizerJsonReader {
       }
     }
     options.never = Marks();
-    std::vector<BpeMerge> merges;
-    MINISGL_RETURN_IF_ERROR(
-        ReadMerges(model["merges"], options.continuing_subword_prefix.size(), &merges));
+    MINISGL_ASSIGN_OR_RETURN(const std::vector<BpeMerge> merges,
+                             ReadMerges(model["merges"], options.continuing_subword_prefix.size()));
     MINISGL_ASSIGN_OR_RETURN(Bpe bpe, Bpe::Create(vocabulary_, merges, std::move(options)));
     parts_.model = std::make_unique<Bpe>(std::move(bpe));
     return {};
@@ -277,58 +296,13 @@ class TokenizerJsonReader {
     return affix;
   }
 
-  // Reads a merge: "a b", or ["a", "b"] in files whose tokens may contain spaces.
-  static bool MergeTexts(const Json& merge, std::string_view* left, std::string_view* right) {
-    if (merge.is_string()) {
-      const std::string_view text = merge.as_string();
-      const size_t space = text.find(' ');
-      if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos) {
-        return false;
-      }
-      *left = text.substr(0, space);
-      *right = text.substr(space + 1);
-      return true;
+  Result<std::vector<BpeMerge>> ReadMerges(const JsonPlace& place, size_t prefix_bytes) const {
+    if (table_ != nullptr) {
+      return ResolveMerges(*vocabulary_, *table_->merges, prefix_bytes, place.path());
     }
-    if (!merge.is_array() || merge.as_array().size() != 2) return false;
-    const Json& first = merge.as_array()[0];
-    const Json& second = merge.as_array()[1];
-    if (!first.is_string() || !second.is_string()) return false;
-    *left = first.as_string();
-    *right = second.as_string();
-    return true;
-  }
-
-  Status ReadMerges(const JsonPlace& place, size_t prefix_bytes, std::vector<BpeMerge>* merges) {
     if (!place.json().is_array()) return place.MustBe("an array");
-    const Json::Array& array = place.json().as_array();
-    merges->reserve(array.size());
-    std::string joined;
-    for (size_t i = 0; i < array.size(); ++i) {
-      const auto at = [&] { return JsonPlace(&array[i], fmt::format("{}[{}]", place.path(), i)); };
-      // The first line of a merges file, which some converters keep.
-      if (array[i].is_string() && array[i].as_string().starts_with("#version")) continue;
-      std::string_view left, right;
-      if (!MergeTexts(array[i], &left, &right)) {
-        return at().Error("is not a pair; it must be two tokens");
-      }
-      const auto left_id = vocabulary_->Find(left), right_id = vocabulary_->Find(right);
-      if (!left_id || !right_id) {
-        return at().Error("has \"{}\", which model.vocab does not have",
-                          Visible(left_id ? right : left));
-      }
-      if (right.size() < prefix_bytes) {
-        return at().Error("has \"{}\", which is shorter than continuing_subword_prefix",
-                          Visible(right));
-      }
-      joined.assign(left);
-      joined += right.substr(prefix_bytes);
-      const auto result = vocabulary_->Find(joined);
-      if (!result) {
-        return at().Error("makes \"{}\", which model.vocab does not have", Visible(joined));
-      }
-      merges->push_back({*left_id, *right_id, *result});
-    }
-    return {};
+    const JsonMerges merges(place.json().as_array());
+    return ResolveMerges(*vocabulary_, merges, prefix_bytes, place.path());
   }
 
   Status ReadSteps() {
@@ -389,6 +363,7 @@ class TokenizerJsonReader {
 
   JsonPlace root_;
   const TokenizerConfig& config_;
+  const TokenTable* const table_;
   TokenizerParts parts_;
   std::shared_ptr<Vocabulary> vocabulary_;
   std::vector<double> scores_;                             // of a Unigram model, by id
@@ -424,8 +399,9 @@ Result<Json> ReadTokenizerJson(const std::string& path) {
   return json;
 }
 
-Result<TokenizerParts> ReadTokenizerParts(const Json& file, const TokenizerConfig& config) {
-  return TokenizerJsonReader(file, config).Run();
+Result<TokenizerParts> ReadTokenizerParts(const Json& file, const TokenizerConfig& config,
+                                          const TokenTable* table) {
+  return TokenizerJsonReader(file, config, table).Run();
 }
 
 }  // namespace minisgl::text

@@ -1,6 +1,9 @@
 // The hash table of Vocabulary. Slots contain ids; spellings are compared in place.
 #include "text/tokenizer_json/vocabulary.h"
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <functional>
 #include <utility>
 
@@ -11,6 +14,8 @@ namespace minisgl::text {
 namespace {
 
 constexpr size_t kFirstSlots = 1024;
+// Spellings whose memory is prefetched together: their lines fit into the first cache.
+constexpr size_t kSpellingsTogether = 64;
 
 }  // namespace
 
@@ -28,9 +33,18 @@ size_t Vocabulary::SlotOf(std::string_view spelling, uint32_t hash) const {
   return slot;
 }
 
-void Vocabulary::Grow() {
+void Vocabulary::Grow() { Resize(slots_.empty() ? kFirstSlots : slots_.size() * 2); }
+
+void Vocabulary::Reserve(size_t num_tokens) {
+  num_tokens = std::min<size_t>(num_tokens, kVocabularyIdsMax);
+  spellings_.reserve(num_tokens);
+  const size_t num_slots = std::bit_ceil(2 * num_tokens);
+  if (num_slots > slots_.size()) Resize(num_slots);
+}
+
+void Vocabulary::Resize(size_t num_slots) {
   const std::vector<Slot> before = std::move(slots_);
-  slots_.assign(before.empty() ? kFirstSlots : before.size() * 2, Slot());
+  slots_.assign(num_slots, Slot());
   const size_t mask = slots_.size() - 1;
   for (const Slot& taken : before) {
     if (taken.id < 0) continue;
@@ -41,6 +55,28 @@ void Vocabulary::Grow() {
 }
 
 Status Vocabulary::Add(std::string spelling, int64_t id) {
+  const uint32_t hash = HashOf(spelling);
+  return AddHashed(std::move(spelling), hash, id);
+}
+
+Status Vocabulary::AddAll(std::span<const std::string_view> spellings, int64_t first) {
+  std::array<uint32_t, kSpellingsTogether> hashes;
+  for (size_t begin = 0; begin < spellings.size(); begin += kSpellingsTogether) {
+    const size_t count = std::min(kSpellingsTogether, spellings.size() - begin);
+    if ((num_tokens_ + count) * 2 > slots_.size()) Grow();
+    for (size_t i = 0; i < count; ++i) {
+      hashes[i] = HashOf(spellings[begin + i]);
+      __builtin_prefetch(&slots_[hashes[i] & (slots_.size() - 1)], /*rw=*/1);
+    }
+    for (size_t i = 0; i < count; ++i) {
+      MINISGL_RETURN_IF_ERROR(AddHashed(std::string(spellings[begin + i]), hashes[i],
+                                        first + static_cast<int64_t>(begin + i)));
+    }
+  }
+  return {};
+}
+
+Status Vocabulary::AddHashed(std::string spelling, uint32_t hash, int64_t id) {
   if (id < 0 || id >= kVocabularyIdsMax) {
     return BadInput("\"{}\" has id {}; ids must be 0 to {}", Visible(spelling), id,
                     kVocabularyIdsMax - 1);
@@ -55,7 +91,6 @@ Status Vocabulary::Add(std::string spelling, int64_t id) {
                     Visible(spelling));
   }
   if (num_tokens_ * 2 >= slots_.size()) Grow();
-  const uint32_t hash = HashOf(spelling);
   Slot& slot = slots_[SlotOf(spelling, hash)];
   if (slot.id >= 0) {
     return BadInput("\"{}\" has two ids, {} and {}", Visible(spelling), slot.id, id);
@@ -71,6 +106,28 @@ std::optional<TokenId> Vocabulary::Find(std::string_view spelling) const {
   if (slots_.empty()) return std::nullopt;
   const TokenId id = slots_[SlotOf(spelling, HashOf(spelling))].id;
   return id < 0 ? std::nullopt : std::optional<TokenId>(id);
+}
+
+void Vocabulary::FindAll(std::span<const std::string_view> spellings,
+                         std::span<TokenId> ids) const {
+  std::fill(ids.begin(), ids.end(), -1);
+  if (slots_.empty()) return;
+  const size_t mask = slots_.size() - 1;
+  std::array<uint32_t, kSpellingsTogether> hashes;
+  for (size_t begin = 0; begin < spellings.size(); begin += kSpellingsTogether) {
+    const size_t count = std::min(kSpellingsTogether, spellings.size() - begin);
+    for (size_t i = 0; i < count; ++i) {
+      hashes[i] = HashOf(spellings[begin + i]);
+      __builtin_prefetch(&slots_[hashes[i] & mask]);
+    }
+    for (size_t i = 0; i < count; ++i) {
+      const Slot& first = slots_[hashes[i] & mask];
+      if (first.id >= 0 && first.hash == hashes[i]) __builtin_prefetch(&spellings_[first.id]);
+    }
+    for (size_t i = 0; i < count; ++i) {
+      ids[begin + i] = slots_[SlotOf(spellings[begin + i], hashes[i])].id;
+    }
+  }
 }
 
 const std::string& Vocabulary::Spelling(TokenId id) const {
