@@ -494,7 +494,9 @@ Result<std::unique_ptr<Engine>> MakeDeviceEngine(const ModelList& models, const 
     const auto count = static_cast<int32_t>(ops.size());
     for (auto& own : ops) {
       const Rank rank = {static_cast<int32_t>(ranks.size()), count};
-      auto step = engine::DeviceStep::Make(models, files, plan, rank, own.get(), options.host_ops);
+      auto host_ops = options.host_ops.empty() ? nullptr : options.host_ops[ranks.size()];
+      auto step =
+          engine::DeviceStep::Make(models, files, plan, rank, own.get(), std::move(host_ops));
       MINISGL_RETURN_IF_ERROR(engine::WithSuggestions(step.status(), plan));
       ranks.push_back(std::make_unique<engine::DeviceRank>(std::move(own), std::move(step).value(),
                                                            count == 1));

@@ -31,6 +31,31 @@ std::optional<uint64_t> BufferBytes(const ModelConfig& config, int64_t num_token
   return of_token ? CheckedMul(*of_token, static_cast<uint64_t>(num_tokens)) : std::nullopt;
 }
 
+// What a rank has on the host: its cuts of the weights, and what computes with them.
+struct HostBytes {
+  std::optional<uint64_t> weights, beside;
+};
+
+HostBytes HostBytesOf(const ModelList& models, const PlanOptions& options, const Rank& rank,
+                      const MemoryPlan& plan) {
+  DecoderOptions decoder = {.weight_format = plan.host_format,
+                            .max_step_tokens = plan.limits.max_step_tokens,
+                            .max_logit_rows = 1,
+                            .max_seq_len = 1,
+                            .rank = rank,
+                            .packs_6_bits = options.packs_6_bits,
+                            .num_host_layers = options.num_host_layers,
+                            .host_format = plan.host_format};
+  const auto weights = CountHostExpertWeights(models.target(), decoder);
+  const auto workspace = CountHostExpertWorkspace(models.target(), decoder);
+  const auto buffers =
+      BufferBytes(models.target(), decoder.max_step_tokens, options.activation_dtype());
+  decoder.max_step_tokens = std::min(decoder.max_step_tokens, kHostExpertTokens);
+  const auto scratch = models[0].ScratchBytes(decoder, ThreadsOfRank(options.num_threads, rank));
+  const auto space = workspace && scratch ? CheckedAdd(*workspace, *scratch) : std::nullopt;
+  return {weights, space && buffers ? CheckedAdd(*space, *buffers) : std::nullopt};
+}
+
 }  // namespace
 
 Status CheckHostLayers(const ModelList& models, const PlanOptions& options) {
@@ -42,11 +67,6 @@ Status CheckHostLayers(const ModelList& models, const PlanOptions& options) {
   }
   if (CountExpertLayers(models.target()) == 0) {
     return UsageError("{}: {} has no experts", name, Visible(models.target().architecture, 200));
-  }
-  if (options.num_ranks > 1) {
-    return UsageError(
-        "{} and several GPUs exclude each other: their ranks divide the experts; use one GPU",
-        name);
   }
   for (const auto& adapter : models.adapters()) {
     if (std::any_of(adapter->changes.begin(), adapter->changes.end(), IsOfExperts)) {
@@ -60,21 +80,13 @@ Status CheckHostLayers(const ModelList& models, const PlanOptions& options) {
 Status PlanHostLayers(const ModelList& models, const PlanOptions& options, uint64_t host_bytes,
                       MemoryPlan* plan) {
   if (options.num_host_layers == 0) return Status();
-  DecoderOptions decoder = {
-      .weight_format = models[0].FormatFor(options.weight_dtype, options.quantization),
-      .max_step_tokens = plan->limits.max_step_tokens,
-      .max_logit_rows = 1,
-      .max_seq_len = 1,
-      .num_host_layers = options.num_host_layers};
-  decoder.host_format = decoder.weight_format;
-  const auto weights = CountHostExpertWeights(models.target(), decoder);
-  const auto workspace = CountHostExpertWorkspace(models.target(), decoder);
-  const auto buffers =
-      BufferBytes(models.target(), decoder.max_step_tokens, options.activation_dtype());
-  decoder.max_step_tokens = std::min(decoder.max_step_tokens, kHostExpertTokens);
-  const auto scratch = models[0].ScratchBytes(decoder, options.num_threads);
-  const auto space = workspace && scratch ? CheckedAdd(*workspace, *scratch) : std::nullopt;
-  const auto beside = space && buffers ? CheckedAdd(*space, *buffers) : std::nullopt;
+  plan->host_format = models[0].FormatFor(options.weight_dtype, options.quantization);
+  std::optional<uint64_t> weights = 0, beside = 0;
+  for (int32_t index = 0; index < options.num_ranks; ++index) {
+    const HostBytes rank = HostBytesOf(models, options, {index, options.num_ranks}, *plan);
+    weights = weights && rank.weights ? CheckedAdd(*weights, *rank.weights) : std::nullopt;
+    beside = beside && rank.beside ? CheckedAdd(*beside, *rank.beside) : std::nullopt;
+  }
   const auto all = weights && beside ? CheckedAdd(*weights, *beside) : std::nullopt;
   if (!all || *all > host_bytes) {
     constexpr double kGiB = 1 << 30;
@@ -86,7 +98,6 @@ Status PlanHostLayers(const ModelList& models, const PlanOptions& options, uint6
         static_cast<double>(host_bytes) / kGiB, SettingName(Setting::kCpuExperts));
   }
   plan->num_host_layers = options.num_host_layers;
-  plan->host_format = decoder.host_format;
   plan->host_weight_bytes = *weights;
   plan->host_workspace_bytes = *beside;
   return Status();

@@ -339,8 +339,9 @@ Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelList&
   }
   if (setup.device.cuda != nullptr) {
     setup.options.tensor_parallel = setup.device.num_ranks();
-  } else {
-    setup.places = PlaceRanksHere(options.tensor_parallel, NumThreads(options));
+  }
+  if (setup.device.cuda == nullptr || setup.options.cpu_experts != 0) {
+    setup.places = PlaceRanksHere(setup.options.tensor_parallel, NumThreads(options));
   }
   MINISGL_ASSIGN_OR_RETURN(
       setup.plan, PlanMemory(ModelsThatRun(setup, models), ToModelEngineOptions(setup.options),

@@ -53,7 +53,7 @@ struct EngineSetup {
   Device device;          // moved into the engine when it starts
   EngineOptions options;  // with the defaults of the device
   MemoryPlan plan;
-  RankPlaces places;                           // of the CPU's ranks
+  RankPlaces places;                           // of the CPU's ranks, or of GPUs' experts on it
   std::shared_ptr<const ListedModel> drafter;  // beside the models that were given; null: none
 };
 // How several ranks work together: what adds over GPUs, or where the CPU's ranks run; else "".

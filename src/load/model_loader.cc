@@ -159,6 +159,25 @@ void LogMemoryPlan(const EngineSetup& engine) {
   }
 }
 
+// Returns the CPU's operations for each GPU's experts in the machine's memory, with its share of
+// the threads.
+Result<std::vector<std::shared_ptr<Ops>>> MakeHostExpertOps(const EngineOptions& options,
+                                                            const RankPlaces& places) {
+  const int32_t count = options.tensor_parallel;
+  EngineOptions own = options;
+  own.pin_threads = options.pin_threads && count == 1;  // else several would have the same cores
+  std::vector<std::shared_ptr<Ops>> all;
+  for (int32_t index = 0; index < count; ++index) {
+    own.threads = ThreadsOfRank(NumThreads(options), {index, count});
+    const auto at = static_cast<size_t>(index);
+    MINISGL_ASSIGN_OR_RETURN(
+        std::shared_ptr<Ops> ops,
+        MakeOps(own, std::nullopt, {}, places.cpus.empty() ? std::vector<int>() : places.cpus[at]));
+    all.push_back(std::move(ops));
+  }
+  return all;
+}
+
 // Loads the weights. Moves the device out of `setup` and sets *name to the device's name.
 Result<std::unique_ptr<Engine>> StartEngine(const ModelList& models, const ModelFiles& files,
                                             EngineSetup* setup, std::string* name) {
@@ -181,14 +200,17 @@ Result<std::unique_ptr<Engine>> StartEngine(const ModelList& models, const Model
       Log(LogLevel::kInfo,
           "--pack-cache: on CUDA weights are not packed; only timings of products are kept");
     }
-    std::shared_ptr<Ops> host_ops;
+    std::vector<std::shared_ptr<Ops>> host_ops;
     const std::string on_cpu = CpuExpertsText(*setup);
     if (options.cpu_experts == kAutoHostLayers) {
       Log(LogLevel::kInfo, "--cpu-experts auto: " +
                                (on_cpu.empty() ? "the GPU has all experts" : "experts " + on_cpu));
     }
     if (!on_cpu.empty()) {
-      MINISGL_ASSIGN_OR_RETURN(host_ops, MakeOps(options));
+      if (const std::string text = PlacesText(setup->places); !text.empty()) {
+        Log(LogLevel::kVerbose, "--cpu-experts: " + text);
+      }
+      MINISGL_ASSIGN_OR_RETURN(host_ops, MakeHostExpertOps(options, setup->places));
     }
     std::vector<std::unique_ptr<DeviceOps>> ranks;
     ranks.push_back(std::move(device.cuda));

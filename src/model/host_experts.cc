@@ -135,7 +135,7 @@ std::vector<bool> HostExpertLayers(const ModelConfig& config, int32_t num_host_l
 
 std::optional<uint64_t> CountHostExpertWeights(const ModelConfig& config,
                                                const DecoderOptions& options) {
-  return model::HostExpertBytes(config, options.host_format, options.num_host_layers,
+  return model::HostExpertBytes(config, options.host_format, options.rank, options.num_host_layers,
                                 options.packs_6_bits);
 }
 
@@ -143,7 +143,7 @@ std::optional<uint64_t> CountHostExpertWorkspace(const ModelConfig& config,
                                                  const DecoderOptions& options) {
   if (options.num_host_layers == 0) return 0;
   const int64_t tokens = model::PieceTokens(options);
-  const auto space = model::ExpertSpaceBytes(config, tokens);
+  const auto space = model::ExpertSpaceBytes(RankConfig(config, options.rank), tokens);
   const uint64_t factors[] = {static_cast<uint64_t>(tokens),
                               static_cast<uint64_t>(model::WidthOf(config)), sizeof(float)};
   const auto x = CheckedProduct(factors);

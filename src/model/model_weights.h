@@ -194,8 +194,9 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoin
 std::optional<uint64_t> ModelWeightBytes(const ModelConfig& config, const WeightFormat& format,
                                          DType activation_dtype, const Rank& rank = {},
                                          int32_t num_host_layers = 0, bool packs_6_bits = false);
-// Bytes of these experts on the host in `format`.
+// Bytes of the rank's cuts of these experts on the host in `format`.
 std::optional<uint64_t> HostExpertBytes(const ModelConfig& config, const WeightFormat& format,
-                                        int32_t num_host_layers, bool packs_6_bits);
+                                        const Rank& rank, int32_t num_host_layers,
+                                        bool packs_6_bits);
 
 }  // namespace minisgl::model

@@ -529,15 +529,17 @@ std::optional<uint64_t> ModelWeightBytes(const ModelConfig& whole, const WeightF
   return sum;
 }
 
-std::optional<uint64_t> HostExpertBytes(const ModelConfig& config, const WeightFormat& format,
-                                        int32_t num_host_layers, bool packs_6_bits) {
+std::optional<uint64_t> HostExpertBytes(const ModelConfig& whole, const WeightFormat& format,
+                                        const Rank& rank, int32_t num_host_layers,
+                                        bool packs_6_bits) {
+  const ModelConfig config = RankConfig(whole, rank);
   const std::vector<bool> on_host = HostExpertLayers(config, num_host_layers);
   std::optional<uint64_t> sum = 0;
   for (const auto& [example, count] : KindsOfLayers(config, format, on_host)) {
     if (!on_host[static_cast<size_t>(example)]) continue;
-    const auto layer = SumBytes(config, config, Rank(),
-                                WithOrWithout(CountedTensors(config, example), true, false), format,
-                                {.on_device = false, .has_6_bits = packs_6_bits});
+    const auto layer =
+        SumBytes(whole, config, rank, WithOrWithout(CountedTensors(config, example), true, false),
+                 format, {.on_device = false, .has_6_bits = packs_6_bits});
     const auto layers = layer ? CheckedMul(*layer, count) : std::nullopt;
     sum = sum && layers ? CheckedAdd(*sum, *layers) : std::nullopt;
   }

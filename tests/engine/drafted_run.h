@@ -89,13 +89,15 @@ inline std::unique_ptr<Engine> MakeDraftedEngine(const DraftedModel& model, Draf
                          devices.empty() ? uint64_t{1} << 32 : uint64_t{1} << 28,
                          devices.empty() ? nullptr : devices[0].get());
   MINISGL_CHECK(plan.ok(), "{}", plan.status().message());
+  std::vector<std::shared_ptr<Ops>> host_ops;
+  for (int32_t i = 0; i < setting.num_ranks; ++i) host_ops.push_back(MakeNaiveOps());
   auto engine = devices.empty() ? MakeModelEngine(models, *files, *plan,
                                                   RanksOfF32Activations(setting.num_ranks))
                                 : MakeDeviceEngine(models, *files, *plan, std::move(devices),
                                                    {.graph_max_rows = setting.graph_max_rows,
                                                     .graph_max_tokens = setting.graph_max_tokens,
                                                     .warms_up = setting.warms_up,
-                                                    .host_ops = MakeNaiveOps()});
+                                                    .host_ops = std::move(host_ops)});
   MINISGL_CHECK(engine.ok(), "{}", engine.status().message());
   // Files of kept prefixes have blocks of this size.
   if (plan->limits.num_window_pages == 0) {

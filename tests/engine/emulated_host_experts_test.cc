@@ -10,6 +10,7 @@
 
 #include "engine/adapted_model.h"
 #include "engine/emulated_cuda.h"
+#include "engine/forwarding_ops.h"
 #include "engine/host_device_ops.h"
 #include "engine/scheduled_run.h"
 #include "gpu/gpu_models.h"
@@ -20,6 +21,12 @@ namespace minisgl {
 namespace {
 
 using cuda::emulator::EmulatedCudaApi;
+
+std::vector<std::shared_ptr<Ops>> NaiveOps(int32_t num_ranks = 1) {
+  std::vector<std::shared_ptr<Ops>> ops;
+  for (int32_t rank = 0; rank < num_ranks; ++rank) ops.push_back(MakeNaiveOps());
+  return ops;
+}
 
 // Two rows, each with a chunk or a token in every step, and two steps in flight.
 std::vector<RowResult> RunTwoRows(EngineDriver* driver, int32_t vocab_size) {
@@ -59,7 +66,7 @@ TEST(EmulatedHostExpertsTest, NoOrderOfStreamsChangesABit) {
                              .graph_max_rows = graphs * 2,
                              .graph_max_tokens = graphs * 16,
                              .num_host_layers = model->config.num_layers,
-                             .host_ops = MakeNaiveOps()},
+                             .host_ops = NaiveOps()},
                             EmulatedCuda({.activation_dtype = dtype, .deterministic = true}, api));
         const auto results = RunTwoRows(&driver, vocab_size);
         if (wanted.empty()) wanted = results;
@@ -69,6 +76,51 @@ TEST(EmulatedHostExpertsTest, NoOrderOfStreamsChangesABit) {
       }
     }
     EXPECT_EQ(wanted.size(), 9u);
+  }
+}
+
+// Counts tokens of products, of which an expert has two.
+class CountingExperts final : public ForwardingOps {
+ public:
+  void ExpertLinear(const ExpertLinearParams& params) override {
+    num_tokens += params.num_tokens;
+    ForwardingOps::ExpertLinear(params);
+  }
+  int64_t num_tokens = 0;
+};
+
+// Each of two ranks computes its own cuts of the experts on the host: the tokens of ranks whose
+// experts are on the devices, and the same bits in every schedule.
+TEST(EmulatedHostExpertsTest, RanksHaveTheirCutsOnTheHost) {
+  MarkSlow("models on the emulator");
+  for (const char* const name : {"qwen2_moe", "gpt_oss", "deepseek_v3"}) {
+    SCOPED_TRACE(name);
+    const auto model = cuda::MakeGpuArchitecture(name);
+    ASSERT_NE(model, nullptr);
+    const auto prompt = RandomPrompt(11, 3, static_cast<int32_t>(model->config.vocab_size));
+    const auto answer = [&](DriverOptions options, int32_t num_host_layers,
+                            std::vector<std::shared_ptr<Ops>> host_ops, int32_t chunk) {
+      options.num_ranks = 2;
+      options.max_running_requests = 2;
+      options.num_host_layers = num_host_layers;
+      options.host_ops = std::move(host_ops);
+      EngineDriver driver(
+          *model, options,
+          EmulatedRanks(2, {.activation_dtype = DType::kF16, .deterministic = true}));
+      return driver.Generate(driver.AddRow(prompt), chunk, 3);
+    };
+    const auto wanted = answer({}, 0, {}, kAll);
+    const int32_t all = model->config.num_layers;
+    const auto counts = {std::make_shared<CountingExperts>(), std::make_shared<CountingExperts>()};
+    const auto on_host = answer({}, all, {counts.begin(), counts.end()}, kAll);
+    ExpectAgree(on_host, wanted, 0.03, "experts of ranks on the host");
+    for (const auto& one : counts) {
+      EXPECT_EQ(one->num_tokens, 2 * CountExpertLayers(model->config) * (11 + 2));
+    }
+    EXPECT_TRUE(SameResults(answer({.page_size = 4}, all, NaiveOps(2), 5), on_host));
+    EXPECT_TRUE(SameResults(
+        answer({.graph_max_rows = 2, .graph_max_tokens = 16}, all, NaiveOps(2), 5), on_host));
+    ExpectAgree(answer({}, 1, NaiveOps(2), 5), wanted, 0.03, "one layer of ranks on the host");
   }
 }
 
@@ -100,7 +152,7 @@ TEST(HostDeviceExpertsBesideTest, AdaptersOfAttentionGiveTheTokensOfTheDeviceAlo
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     auto engine =
         MakeDeviceEngine(models, *model.checkpoint, *plan, std::move(ops),
-                         {.graph_max_rows = 8, .graph_max_tokens = 32, .host_ops = MakeNaiveOps()});
+                         {.graph_max_rows = 8, .graph_max_tokens = 32, .host_ops = NaiveOps()});
     ASSERT_TRUE(engine.ok()) << engine.status().message();
     runs.push_back(
         RunScheduled(engine->get(), {.max_prefill_tokens = 32}, RequestsOf(model, model.cases), 1));

@@ -45,7 +45,7 @@ struct DriverOptions {
   int32_t graph_max_rows = 0, graph_max_tokens = 0;  // of a device
   bool warms_up = false;                             // a device
   int32_t num_host_layers = 0;                       // beside a device: experts on the host
-  std::shared_ptr<Ops> host_ops = nullptr;           // which computes them
+  std::vector<std::shared_ptr<Ops>> host_ops = {};   // which compute them, of each rank
 };
 
 // One request as the test sees it.

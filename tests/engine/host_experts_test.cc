@@ -47,13 +47,13 @@ class HostDeviceExpertsTest : public testing::TestWithParam<const char*> {
     ASSERT_GT(CountExpertLayers(model_->config), 0);
   }
 
-  // `host_ops` null: the oracle.
+  // `host_ops` null: the oracle, of each rank.
   std::unique_ptr<EngineDriver> Make(int32_t num_host_layers, DriverOptions options,
                                      std::shared_ptr<Ops> host_ops = nullptr) {
     options.max_running_requests = 4;
     options.weight_dtype = DType::kF32;
     options.num_host_layers = num_host_layers;
-    options.host_ops = host_ops != nullptr ? std::move(host_ops) : MakeNaiveOps();
+    options.host_ops.push_back(host_ops != nullptr ? std::move(host_ops) : MakeNaiveOps());
     return std::make_unique<EngineDriver>(*model_, options,
                                           MakeHostDeviceOps(uint64_t{1} << 30, {}, counters_));
   }
@@ -190,7 +190,7 @@ TEST(HostDeviceExpertsFaultTest, AFailureEndsTheStepWithOneLine) {
                       {.max_running_requests = 2,
                        .weight_dtype = DType::kF32,
                        .num_host_layers = 1,
-                       .host_ops = failing},
+                       .host_ops = {failing}},
                       MakeHostDeviceOps());
   TestRow* const row =
       driver.AddRow(RandomPrompt(9, 1, static_cast<int32_t>(model->config.vocab_size)));

@@ -74,6 +74,20 @@ TEST_F(HostLayersPlanTest, WhatLeavesTheDeviceIsOnTheHost) {
   EXPECT_EQ(MustPlan(100, plenty).num_host_layers, 6) << "more than there are";
 }
 
+// Each rank has its cuts, and buffers and workspace of its own.
+TEST_F(HostLayersPlanTest, RanksDivideWhatIsOnTheHost) {
+  const MemoryPlan one = MustPlan(5, 4096 * kMebibyte);
+  ModelEngineOptions options = Options(5);
+  options.num_ranks = 2;
+  const auto two = PlanMemory(models_, options, 4096 * kMebibyte, device_.get());
+  ASSERT_TRUE(two.ok()) << two.status().message();
+  EXPECT_EQ(two->num_host_layers, 5);
+  EXPECT_EQ(two->host_weight_bytes, one.host_weight_bytes);
+  EXPECT_GT(two->host_workspace_bytes, one.host_workspace_bytes);
+  EXPECT_LT(two->host_workspace_bytes, 2 * one.host_workspace_bytes);
+  EXPECT_LT(two->weight_bytes, one.weight_bytes);
+}
+
 TEST_F(HostLayersPlanTest, AutoIsAsFewAsMemoryAsksFor) {
   EXPECT_EQ(MustPlan(kAutoHostLayers, 4096 * kMebibyte).num_host_layers, 0);
   int32_t before = 0;
@@ -119,9 +133,6 @@ TEST_F(HostLayersPlanTest, WhatExcludesThemIsSaid) {
   expect(PlanMemory(models_, Options(1), 4096 * kMebibyte), "the CPU has all of it here");
   expect(PlanMemory(OpenGolden("qwen3").config, Options(1), 4096 * kMebibyte, device_.get()),
          "has no experts");
-  ModelEngineOptions ranks = Options(1);
-  ranks.num_ranks = 2;
-  expect(PlanMemory(models_, ranks, 4096 * kMebibyte, device_.get()), "several GPUs");
   for (const char* module : {"model.layers.1.mlp.experts.3.up_proj", "model.layers.1.mlp.experts",
                              "blk.1.ffn_up_exps"}) {
     Adapter adapter;

@@ -29,7 +29,7 @@ class GpuHostExpertsTest : public GpuTest {
     options.num_host_layers = num_host_layers;
     auto cpu = MakeCpuOps({.num_threads = 2});
     MINISGL_CHECK(cpu.ok(), "{}", cpu.status().message());
-    options.host_ops = std::move(cpu).value();
+    options.host_ops.push_back(std::move(cpu).value());
     return std::make_unique<EngineDriver>(model, options, Make(config));
   }
   static std::vector<RowResult> Answer(EngineDriver* driver, int32_t vocab_size, int32_t chunk,

@@ -34,8 +34,9 @@ struct DeviceEngineOptions {
   int32_t graph_max_tokens = 0;
   // Run steps of padding first, so that no request waits for what happens at the first step.
   bool warms_up = false;
-  // The CPU's operations for experts on the host (MemoryPlan::num_host_layers); else null.
-  std::shared_ptr<Ops> host_ops = nullptr;
+  // The CPU's operations for each rank's experts on the host (MemoryPlan::num_host_layers); empty
+  // if none are there.
+  std::vector<std::shared_ptr<Ops>> host_ops = {};
 };
 
 // Why no device's engine runs `drafter` for `target`; OK if it does. kBadInput.

@@ -79,7 +79,8 @@ struct MemoryPlan {
   int64_t kept_embeddings = 0;  // of pictures: a device has room for so many; 0: there is no tower
   std::string max_seq_len_reason;  // "the model's", "what fits", "the CPU default", or the setting
   std::vector<PlannedModel> models;  // in the order of the list
-  // Experts in the host's memory, which is not part of the sums above; 0: none are there.
+  // Experts in the host's memory, of all ranks together, which is not part of the sums above; 0:
+  // none are there.
   int32_t num_host_layers = 0;
   WeightFormat host_format;
   uint64_t host_weight_bytes = 0;

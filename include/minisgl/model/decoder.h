@@ -235,8 +235,8 @@ int32_t CountExpertLayers(const ModelConfig& config);
 // Returns for each layer whether its experts are on the host: true for the last `num_host_layers`
 // layers with experts.
 std::vector<bool> HostExpertLayers(const ModelConfig& config, int32_t num_host_layers);
-// Bytes on the host of the experts of options.num_host_layers layers as options.host_format, and of
-// the workspace to compute them; nullopt if 2^64 or more.
+// Bytes on the host of the rank's cuts of the experts of options.num_host_layers layers as
+// options.host_format, and of the workspace to compute them; nullopt if 2^64 or more.
 std::optional<uint64_t> CountHostExpertWeights(const ModelConfig& config,
                                                const DecoderOptions& options);
 std::optional<uint64_t> CountHostExpertWorkspace(const ModelConfig& config,
