@@ -83,6 +83,7 @@ struct SceneSettings {
   int32_t graph_max_rows = 0, graph_max_tokens = 0;
   int depth = 1;
   bool drafts = false;
+  int32_t num_host_layers = 0;  // whose experts are on the host, over the oracle's operations
   CacheKind cache = CacheKind::kRadix;
 };
 
@@ -97,6 +98,7 @@ class PictureScene {
   }
 
   SceneTowerState& tower() { return *tower_; }
+  const ModelConfig& config() const { return config_; }
 
   ScheduledRun OnCpu(const SceneSettings& settings, std::unique_ptr<Ops> ops,
                      const std::vector<Request>& requests) const {
@@ -111,12 +113,16 @@ class PictureScene {
 
   std::unique_ptr<Engine> DeviceEngineOf(const SceneSettings& settings,
                                          std::vector<std::unique_ptr<DeviceOps>> devices) const {
-    const auto options = Options(settings, static_cast<int32_t>(devices.size()));
+    auto options = Options(settings, static_cast<int32_t>(devices.size()));
+    options.num_host_layers = settings.num_host_layers;
     const auto plan = PlanMemory(Models(), options, 0, devices[0].get());
     MINISGL_CHECK(plan.ok(), "{}", plan.status().message());
-    auto engine = MakeDeviceEngine(
-        Models(), *checkpoint_, *plan, std::move(devices),
-        {.graph_max_rows = settings.graph_max_rows, .graph_max_tokens = settings.graph_max_tokens});
+    std::vector<std::shared_ptr<Ops>> host_ops;
+    for (size_t i = 0; i < devices.size(); ++i) host_ops.push_back(MakeNaiveOps());
+    auto engine = MakeDeviceEngine(Models(), *checkpoint_, *plan, std::move(devices),
+                                   {.graph_max_rows = settings.graph_max_rows,
+                                    .graph_max_tokens = settings.graph_max_tokens,
+                                    .host_ops = std::move(host_ops)});
     MINISGL_CHECK(engine.ok(), "{}", engine.status().message());
     return std::move(engine).value();
   }

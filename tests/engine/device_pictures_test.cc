@@ -6,6 +6,7 @@
 #include "engine/embedding_pool.h"
 #include "engine/host_device_ops.h"
 #include "golden_models.h"
+#include "minisgl/model/decoder.h"
 
 namespace minisgl {
 namespace {
@@ -67,6 +68,41 @@ TEST_P(HostDevicePicturesTest, EveryScheduleGivesTheBitsOfTheCpu) {
   same({.page_size = 4, .num_pages = 44, .max_prefill_tokens = 64, .graph_max_rows = 2});
 }
 
+// Experts in the host's memory see the pictures' states as those of tokens.
+class HostDeviceMixturePicturesTest : public HostDevicePicturesTest {};
+
+TEST_P(HostDeviceMixturePicturesTest, ExpertsOnTheHostGiveTheTokensOfTheDeviceAlone) {
+  const int32_t layers = CountExpertLayers(scene_->config());
+  ASSERT_GT(layers, 0);
+  const std::vector<Request> requests = Requests();
+  const auto run = [&](const SceneSettings& settings) {
+    return scene_->OnDevice(settings, MakeHostDeviceOps(), requests);
+  };
+  const ScheduledRun alone = run({}), wanted = run({.num_host_layers = layers});
+  for (const auto& [id, answer] : alone.answers) {
+    const std::vector<RowResult>& on_host = wanted.answers.at(id);
+    ASSERT_EQ(on_host.size(), answer.size()) << id;
+    for (size_t i = 0; i < answer.size(); ++i) EXPECT_EQ(on_host[i].token, answer[i].token) << id;
+  }
+  ExpectSame(run({.page_size = 4,
+                  .max_prefill_tokens = 40,
+                  .graph_max_rows = 4,
+                  .graph_max_tokens = 16,
+                  .drafts = true,
+                  .num_host_layers = layers}),
+             wanted);
+  ExpectSame(run({.max_prefill_tokens = 31,
+                  .encoder_budget = 1,
+                  .encoder_cache = 1,
+                  .num_host_layers = layers}),
+             wanted);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HostDeviceMixturePicturesTest,
+                         testing::Values(HostPictureCase{"qwen3_vl_moe"},
+                                         HostPictureCase{"qwen3_5_moe"}),
+                         [](const auto& test) { return std::string(test.param.golden); });
+
 // A picture that cannot be encoded fails the requests of its step. The engine goes on, and encodes
 // the picture for the next request that has it.
 TEST_P(HostDevicePicturesTest, AFaultIsTheResultOfItsStep) {
@@ -102,14 +138,14 @@ TEST_P(HostDevicePicturesTest, AFaultIsTheResultOfItsStep) {
   EXPECT_TRUE(SameResults(tokens, expected.answers.at(2)));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, HostDevicePicturesTest,
-                         testing::Values(HostPictureCase{"llava"}, HostPictureCase{"qwen2_vl"},
-                                         HostPictureCase{"qwen3_vl", PictureAttention::kCausal, 2},
-                                         HostPictureCase{"qwen3_5"},
-                                         HostPictureCase{"gemma3", PictureAttention::kAllLayers},
-                                         HostPictureCase{"gemma4",
-                                                         PictureAttention::kWindowLayers}),
-                         [](const auto& test) { return std::string(test.param.golden); });
+INSTANTIATE_TEST_SUITE_P(
+    All, HostDevicePicturesTest,
+    testing::Values(HostPictureCase{"llava"}, HostPictureCase{"qwen2_vl"},
+                    HostPictureCase{"qwen3_vl", PictureAttention::kCausal, 2},
+                    HostPictureCase{"qwen3_vl_moe"}, HostPictureCase{"qwen3_5"},
+                    HostPictureCase{"gemma3", PictureAttention::kAllLayers},
+                    HostPictureCase{"gemma4", PictureAttention::kWindowLayers}),
+    [](const auto& test) { return std::string(test.param.golden); });
 
 // A plan counts what a device keeps for pictures.
 TEST(HostDevicePicturesPlanTest, TheEncoderCacheIsCounted) {
