@@ -227,7 +227,7 @@ bool CudaOps::TakesCodeTiles(const LinearParams& p) const {
   }
   const std::vector<CodedRun>& runs = CodesOf(*p.weight).runs;
   return std::all_of(runs.begin(), runs.end(),
-                     [](const CodedRun& run) { return run.rows.order.warps == 1; });
+                     [](const CodedRun& run) { return run.rows.order.has_shifts(); });
 }
 
 void CudaOps::RunCodeTiles(const LinearParams& p) {

@@ -28,7 +28,10 @@ struct CodesShape {
 };
 
 // PARAMS has `rows` and `linear`, and this x, num_in and aligned, as ExpertLinearKernelParams.
-template <typename PARAMS, typename T, RowCodes KIND, CodeMath MATH, int ROWS16>
+// ANY_ORDER: rows.order may be any that has shifts, and steps follow the lines; else the groups of
+// a line are neighbours.
+template <typename PARAMS, typename T, RowCodes KIND, CodeMath MATH, int ROWS16,
+          bool ANY_ORDER = false>
 class CodesTile {
  public:
   using Shape = CodesShape<ROWS16>;
@@ -84,8 +87,10 @@ class CodesTile {
 
   // Begins the copies of a step: of x, and of the line that begins with it.
   MINISGL_DEVICE void Copy(int step) {
-    CopyTileStep<T>(x_, x_tiles_, step, step % Shape::kSteps, p_.linear.num_in, p_.linear.aligned,
-                    static_cast<const T*>(p_.linear.x));
+    const int chunk = thread_ % kChunks;  // of eight inputs, as a lane's
+    const int first = GroupOf(step, chunk / kLineLanes) * kCodeGroup;
+    CopyTileStep<T>(x_, x_tiles_, first + chunk % kLineLanes * kLaneCodes, step % Shape::kSteps,
+                    p_.linear.num_in, p_.linear.aligned, static_cast<const T*>(p_.linear.x));
     if (step % kLineSteps != 0 || row_ < 0) return;
     const int line = step / kLineSteps, place = line % Shape::kSteps * kTileThreads + thread_;
     const int64_t at = (row_ * p_.rows.num_lines + line) * kLineLanes + first_lane();
@@ -98,9 +103,19 @@ class CodesTile {
     }
   }
 
+  // The number in the row of a group of a step, as CodeOrder::Group.
+  MINISGL_DEVICE int GroupOf(int step, int group) const {
+    if constexpr (!ANY_ORDER) return step * kStepGroups + group;
+    const int line = step / kLineSteps, place = step % kLineSteps * kStepGroups + group;
+    const int in_warps = p_.rows.order.warps - 1, in_run = p_.rows.order.run - 1;  // masks
+    const int warps = __popc(static_cast<unsigned>(in_warps));
+    const int run = __popc(static_cast<unsigned>(in_run));
+    return ((line >> warps) * kLineGroups<KIND> << warps) + ((line & in_warps) << run) +
+           (place & in_run) + (place >> run << (warps + run));
+  }
   // The first input of a lane's eight in a group of a step.
   MINISGL_DEVICE int InputOf(int step, int group, int lane) const {
-    return step * kStep + group * kCodeGroup + (first_lane() + lane) * kLaneCodes;
+    return GroupOf(step, group) * kCodeGroup + (first_lane() + lane) * kLaneCodes;
   }
 
   // Loads what the weights of a step are made with.

@@ -3,7 +3,7 @@
 //
 // Traffic: the codes and scales once for 64 tokens, from the second-level cache for further ones,
 // whose blocks are neighbours; x for each 64 outputs, mostly from that cache. An element's sum is
-// one chain in the order of K, whatever the number of tokens.
+// one chain in the order of the row's lines (CodeOrder), whatever the number of tokens.
 #include "kernels/code_tile.cuh"
 #include "kernels/dispatch.h"
 #include "kernels/kernels.h"
@@ -48,7 +48,7 @@ template <typename T, RowCodes KIND, CodeMath MATH>
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kTileThreads, 3)
     CodeTilesKernel(MINISGL_GRID_CONSTANT CodeTilesKernelParams p) {
   device::SharedArena arena;
-  CodesTile<CodeTilesKernelParams, T, KIND, MATH, kRows16> product(p, &arena);
+  CodesTile<CodeTilesKernelParams, T, KIND, MATH, kRows16, /*ANY_ORDER=*/true> product(p, &arena);
   device::GridRelease();
   device::GridWait();
   __syncthreads();  // the table of numbers is written
@@ -84,7 +84,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kTileThreads, 3)
 CudaError LaunchCodeTiles(const LaunchContext& context, const LinearParams& params,
                           const CodedRows& rows, int64_t first_row, int64_t num_rows) {
   using namespace code_tiles;  // NOLINT: this file's own
-  MINISGL_CHECK(rows.order.warps == 1, "lines of groups that are no neighbours");
+  MINISGL_CHECK(rows.order.has_shifts(), "lines of an order without shifts");
   const int64_t num_in = params.weight->num_in;
   const bool is_f32 = params.out.dtype == DType::kF32;
   const CodeTilesKernelParams p = {

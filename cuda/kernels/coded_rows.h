@@ -13,6 +13,7 @@
 // another (CodeOrder).
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "minisgl/base/host_device.h"
@@ -38,6 +39,11 @@ struct CodeOrder {
   int32_t warps = 1;
   int32_t run = 4;
 
+  // True if both are powers of two, as products of tiles need them.
+  bool has_shifts() const {
+    return std::has_single_bit(static_cast<uint32_t>(warps)) &&
+           std::has_single_bit(static_cast<uint32_t>(run));
+  }
   // The group at place `j` of `line`, whose lines have `of_line` groups.
   MINISGL_HOST_DEVICE int Group(int line, int j, int of_line) const {
     if (warps == 1) return line * of_line + j;

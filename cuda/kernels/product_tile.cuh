@@ -156,14 +156,13 @@ class ProductTile {
 // The same steps for kernels that make their tiles themselves.
 
 // Copies this thread's chunks of a step, one of each row, to the place of a step in `tiles`. The
-// rows are those from its own on, each kRowsAtOnce further; null: zeros. `aligned`: all rows are
-// whole chunks of 16 bytes. `anything`: device memory.
+// rows are those from its own on, each kRowsAtOnce further; null: zeros. `k`: the first input of
+// the chunks. `aligned`: all rows are whole chunks of 16 bytes. `anything`: device memory.
 template <typename T, int COUNT>
-MINISGL_DEVICE void CopyTileStep(const T* const (&rows)[COUNT], device::Shared<T> tiles, int step,
+MINISGL_DEVICE void CopyTileStep(const T* const (&rows)[COUNT], device::Shared<T> tiles, int k,
                                  int place, int num_in, bool aligned, const T* anything) {
   const int row = static_cast<int>(threadIdx.x) / kChunks;
   const int chunk = static_cast<int>(threadIdx.x) % kChunks;
-  const int k = step * kStep + chunk * kChunk;
 #pragma unroll
   for (int i = 0; i < COUNT; ++i) {
     const bool valid = rows[i] != nullptr && k < num_in;

@@ -71,7 +71,12 @@ class CodedProductTest : public CudaOpsFixture, public testing::WithParamInterfa
     return *std::move(matrix);
   }
   std::vector<float> Multiply(const Matrix& weight, int64_t num_tokens, bool has_bias) {
-    const std::vector<float> values = RandomFloats(num_tokens * weight.num_in, 4);
+    return MultiplyBy(weight, RandomFloats(num_tokens * weight.num_in, 4), has_bias);
+  }
+  // `values`: [T, in].
+  std::vector<float> MultiplyBy(const Matrix& weight, const std::vector<float>& values,
+                                bool has_bias = false) {
+    const int64_t num_tokens = std::ssize(values) / weight.num_in;
     std::vector<uint16_t> x(values.size());
     StoreElements(x.data(), GetParam(), values);
     const auto in = Put(ops_.get(), x), bias = Put(ops_.get(), RandomFloats(weight.num_out, 5));
