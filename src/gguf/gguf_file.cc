@@ -5,6 +5,8 @@
 #include <cctype>
 #include <cstring>
 #include <filesystem>
+#include <memory>
+#include <mutex>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -453,7 +455,40 @@ bool IsGgufFile(const std::string& path) {
   return HasGgufName(path) && !std::filesystem::is_directory(path, error);
 }
 
+// A command reads one file's configuration, its tokenizer and its template, each on its own.
+class GgufFile::LastOpened {
+ public:
+  // Null unless the file is open and as it was.
+  std::shared_ptr<const Contents> Find(const std::string& path) {
+    const std::lock_guard lock(mutex_);
+    auto contents = path == path_ ? contents_.lock() : nullptr;
+    const auto is_same = [](const MappedFile& part) {
+      return StampOf(part.path()) == part.stamp();
+    };
+    if (contents == nullptr || !std::ranges::all_of(contents->parts, is_same)) return nullptr;
+    return contents;
+  }
+  void Set(const std::string& path, const std::shared_ptr<const Contents>& contents) {
+    const std::lock_guard lock(mutex_);
+    path_ = path;
+    contents_ = contents;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::string path_;
+  std::weak_ptr<const Contents> contents_;
+};
+
 Result<GgufFile> GgufFile::Open(const std::string& path) {
+  static LastOpened last;
+  if (auto contents = last.Find(path)) return GgufFile(std::move(contents));
+  MINISGL_ASSIGN_OR_RETURN(GgufFile file, Read(path));
+  last.Set(path, file.contents_);
+  return file;
+}
+
+Result<GgufFile> GgufFile::Read(const std::string& path) {
   std::vector<MappedFile> files;
   std::vector<GgufPart> parts;
   const auto open = [&](const std::string& name) -> Status {
@@ -479,12 +514,12 @@ Result<GgufFile> GgufFile::Open(const std::string& path) {
     }
   }
   MINISGL_ASSIGN_OR_RETURN(GgufHeader header, JoinGgufParts(std::move(parts)));
-  return GgufFile(std::move(files), std::move(header));
+  return GgufFile(std::make_shared<const Contents>(Contents{std::move(files), std::move(header)}));
 }
 
 uint64_t GgufFile::num_bytes() const {
   uint64_t sum = 0;
-  for (const MappedFile& part : parts_) sum += part.bytes().size();
+  for (const MappedFile& part : parts()) sum += part.bytes().size();
   return sum;
 }
 

@@ -97,7 +97,7 @@ struct Checkpoint::Impl {
     std::shared_ptr<const void> memory;          // of data that is in no file
     std::shared_ptr<const WeightTensor> matrix;  // in place of data
   };
-  std::vector<std::unique_ptr<MappedFile>> files;
+  std::vector<std::shared_ptr<const MappedFile>> files;
   std::shared_ptr<const Impl> base;  // has the files in place of this; null: this has
   std::shared_ptr<const void> memory;
   std::map<std::string, Tensor, std::less<>> tensors;
@@ -124,7 +124,7 @@ void Checkpoint::Impl::AddBytes(std::string_view tensor, std::span<const std::by
 // Maps one file and adds its tensors.
 Status Checkpoint::Impl::AddFile(const std::string& path, const ShardOf& shard_of) {
   MINISGL_ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::Open(path));
-  files.push_back(std::make_unique<MappedFile>(std::move(mapped)));
+  files.push_back(std::make_shared<const MappedFile>(std::move(mapped)));
   const MappedFile& file = *files.back();
   uint64_t data_begin = 0;
   MINISGL_ASSIGN_OR_RETURN(auto entries,
@@ -188,16 +188,14 @@ Status Checkpoint::Impl::OpenSharded(const std::string& model_dir) {
 
 Status Checkpoint::Impl::OpenGguf(const std::string& path) {
   looked_in = path;
-  MINISGL_ASSIGN_OR_RETURN(GgufFile file, GgufFile::Open(path));
+  MINISGL_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));
   for (const GgufTensor& tensor : file.header().tensors) {
     total_bytes += tensor.data.size();
     AddBytes(tensor.name, tensor.data);
   }
   MINISGL_ASSIGN_OR_RETURN(std::vector<weights::GgufModelTensor> found,
                            TensorsOf(file.header(), path));
-  for (MappedFile& part : std::move(file).TakeParts()) {
-    files.push_back(std::make_unique<MappedFile>(std::move(part)));
-  }
+  for (size_t part = 0; part < file.parts().size(); ++part) files.push_back(file.SharedPart(part));
   for (weights::GgufModelTensor& one : found) {
     Tensor& tensor = tensors[one.name];
     tensor.file = files[one.part].get();

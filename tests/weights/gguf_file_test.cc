@@ -4,10 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "gguf_builder.h"
+#include "temporary_folder.h"
 
 namespace minisgl {
 namespace {
@@ -239,6 +244,40 @@ TEST(GgufFileTest, PublishedFaultsOfOtherReadersAreErrors) {
   ExpectGgufError(
       GgufBytes().Begin(1, 0).Tensor("t", {1ull << 40}, 0, uint64_t{0} - 64).WithData(64),
       "past 2^64");
+}
+
+// The file that was opened last is shared as long as it is open and unchanged.
+TEST(GgufFileTest, AnOpenFileIsReadOnce) {
+  const TemporaryFolder folder;
+  GgufBuilder builder = GgufBuilder::Llama();
+  const std::string path = folder.Write("model.gguf", builder.Write());
+  const std::string other = folder.Write("other.gguf", builder.Write());
+  const auto data_of = [](const Result<GgufFile>& file) {
+    return file.ok() ? file->header().tensors.front().data.data() : nullptr;
+  };
+  const auto first = GgufFile::Open(path);
+  ASSERT_TRUE(first.ok()) << first.status().message();
+  EXPECT_EQ(data_of(GgufFile::Open(path)), data_of(first));
+  // A part may outlive the files that it was taken from.
+  std::shared_ptr<const MappedFile> part;
+  {
+    const auto second = GgufFile::Open(other);
+    EXPECT_NE(data_of(second), data_of(first));
+    part = second->SharedPart(0);
+  }
+  EXPECT_EQ(part->path(), other);
+  EXPECT_EQ(part->bytes().size(), builder.Write().size());
+
+  EXPECT_NE(data_of(GgufFile::Open(path)), data_of(first)) << "another was opened last";
+  const auto again = GgufFile::Open(path);
+  builder.Int("llama.context_length", 32);
+  folder.Write("model.gguf", builder.Write());
+  const auto changed = GgufFile::Open(path);
+  ASSERT_TRUE(changed.ok()) << changed.status().message();
+  EXPECT_NE(data_of(changed), data_of(again));
+  EXPECT_EQ(changed->header().Find("llama.context_length")->AsInt(), 32);
+  std::filesystem::remove(path);
+  EXPECT_EQ(GgufFile::Open(path).status().code(), StatusCode::kNoInput);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -158,24 +159,32 @@ bool HasGgufName(const std::string& path);
 // True if `path` has such a name and is not a directory. The file need not exist.
 bool IsGgufFile(const std::string& path);
 
-// The file, or all files, of a model.
+// The file, or all files, of a model. Copies share them. Immutable, readable from any thread.
 class GgufFile {
  public:
   // `path`: the file, or any part of a split model, whose other parts are beside it. kBadInput for
-  // a damaged file or a missing part; errors of opening as in MappedFile::Open.
+  // a damaged file or a missing part; errors of opening as in MappedFile::Open. The file that was
+  // opened last, if a copy of it is left and it has not changed, is not read again.
   static Result<GgufFile> Open(const std::string& path);
-  // The header of all parts together. It refers to the mapped memory, which stays in place when
-  // files are moved.
-  const GgufHeader& header() const { return header_; }
-  const std::vector<MappedFile>& parts() const { return parts_; }
+  // The header of all parts together. It refers to the mapped memory, which stays in place as long
+  // as a copy is left, or a part that SharedPart returned.
+  const GgufHeader& header() const { return contents_->header; }
+  const std::vector<MappedFile>& parts() const { return contents_->parts; }
   uint64_t num_bytes() const;  // of all parts
-  std::vector<MappedFile> TakeParts() && { return std::move(parts_); }
+  std::shared_ptr<const MappedFile> SharedPart(size_t index) const {
+    return {contents_, &contents_->parts[index]};
+  }
 
  private:
-  GgufFile(std::vector<MappedFile> parts, GgufHeader header)
-      : parts_(std::move(parts)), header_(std::move(header)) {}
-  std::vector<MappedFile> parts_;
-  GgufHeader header_;
+  struct Contents {
+    std::vector<MappedFile> parts;
+    GgufHeader header;
+  };
+  class LastOpened;
+
+  explicit GgufFile(std::shared_ptr<const Contents> contents) : contents_(std::move(contents)) {}
+  static Result<GgufFile> Read(const std::string& path);
+  std::shared_ptr<const Contents> contents_;
 };
 
 }  // namespace minisgl
