@@ -28,9 +28,11 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "device/device.h"
 #include "kernels/attention_arguments.h"
+#include "kernels/attention_codes.cuh"
 #include "kernels/attention_extend_tile.cuh"
 #include "kernels/attention_state.h"
 #include "kernels/attention_tile.cuh"
@@ -40,19 +42,21 @@ namespace minisgl::cuda {
 
 inline constexpr int kWideKeys = 32;  // keys of a tile
 
-template <int F, bool IN_KEYS>
+// CODES: 0, or the largest width of heads that are kept as codes of 8 bits (attention_codes.cuh).
+template <int F, bool IN_KEYS, int CODES = 0>
 struct WideShape {
   static constexpr int kWarps = F == 1 ? 4 : 8;
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kRows = F * kTileRows;
-  static constexpr int kBlocks = WideBlocks(F, IN_KEYS);
+  static constexpr int kBlocks = CODES == 128 && F == 1 ? 2 : WideBlocks(F, IN_KEYS);
   // In the product with keys: warps that share a half of the keys' elements and 16 keys, and the
   // fragments of 16 M rows of each.
   static constexpr int kRowWarps = kWarps / 4;
   static constexpr int kRowFragments = F / kRowWarps;
-  static constexpr int kKeyDim = IN_KEYS ? kLatentKeyDimMax : kWideDimMax;
-  static constexpr int kColumns = kWideDimMax / kWarps;  // of values, of a warp
-  static constexpr int kKeyRow = kPaddedRow<kKeyDim>, kValueRow = kPaddedRow<kWideDimMax>;
+  static constexpr int kValueDim = CODES > 0 ? CODES : kWideDimMax;
+  static constexpr int kKeyDim = IN_KEYS ? kLatentKeyDimMax : kValueDim;
+  static constexpr int kColumns = kValueDim / kWarps;  // of values, of a warp
+  static constexpr int kKeyRow = kPaddedRow<kKeyDim>, kValueRow = kPaddedRow<kValueDim>;
   static constexpr int kStage = kWideKeys * (kKeyRow + (IN_KEYS ? 0 : kValueRow));  // elements
   static constexpr int kScoreRow = kWideKeys + 8;          // floats; rows 8 banks apart
   static constexpr int kWeightRow = kWideKeys + 8;         // elements; rows 20 banks apart
@@ -72,13 +76,14 @@ struct WideShape {
 
 // See the head of this file. `stages` is 1 or 2. KEYS: see attention_pictures.cuh and
 // attention_distances.cuh.
-template <typename T, int F, bool IN_KEYS, TileKeys KEYS = TileKeys::kCausal>
+template <typename T, int F, bool IN_KEYS, TileKeys KEYS = TileKeys::kCausal, int CODES = 0>
 class WideBlock : public ExtendTile<T, KEYS> {
  public:
-  using Shape = WideShape<F, IN_KEYS>;
+  using Shape = WideShape<F, IN_KEYS, CODES>;
   using Tile = ExtendTile<T, KEYS>;
+  using Arguments = std::conditional_t<(CODES > 0), CodedArguments<T>, WideArguments<T>>;
 
-  MINISGL_DEVICE WideBlock(const WideArguments<T>& args, int stages, TileKeyEnds<KEYS> ends = {})
+  MINISGL_DEVICE WideBlock(const Arguments& args, int stages, TileKeyEnds<KEYS> ends = {})
       : Tile(args.rows, Shape::kRows, ends),
         wide_(args),
         stages_(stages),
@@ -210,6 +215,14 @@ class WideBlock : public ExtendTile<T, KEYS> {
   // the next tile.
   MINISGL_DEVICE void CopyTile(int32_t tile, int stage) {
     const device::Shared<T> keys = ring_ + stage * Shape::kStage;
+    if constexpr (CODES > 0) {
+      const device::Shared<T> to = keys + warp_ * kWarpKeys * Shape::kKeyRow;
+      const CodedPlace place = {KeyOffset(args_, place_, kv_head_), ValueOffset(),
+                                ScaleOffset(wide_, place_, kv_head_)};
+      ExpandCodes<kWarpKeys, CODES>(wide_, to, to + kWideKeys * Shape::kKeyRow, place, lane_);
+      FindKeys(tile + kWideKeys);
+      return;
+    }
     CopyWideRows<kWarpKeys, Shape::kKeyDim>(keys + warp_ * kWarpKeys * Shape::kKeyRow, args_.keys,
                                             KeyOffset(args_, place_, kv_head_), wide_.key_dim);
     if constexpr (!IN_KEYS) {
@@ -502,7 +515,7 @@ class WideBlock : public ExtendTile<T, KEYS> {
     }
   }
 
-  const WideArguments<T>& wide_;
+  const Arguments& wide_;
   const int stages_, lane_, warp_;
   device::Shared<float> factors_;  // [2][M rows] of the rows' sums
   device::Shared<float> scores_;   // [halves of the elements][M rows][kScoreRow]

@@ -62,9 +62,6 @@ class Sweep {
     MINISGL_ASSIGN_OR_RETURN(sweep.heads_, ChooseHeads(options, sizes));
     MINISGL_ASSIGN_OR_RETURN(sweep.device_,
                              BenchDevice::Open(options.engine, AttentionConfig(sweep.heads_)));
-    if (sweep.heads_.kv_kind == KvKind::kFp8 && sweep.on_gpu()) {
-      return UsageError("--kv-dtype fp8: the CPU's keys and values alone can be kept in 8 bits");
-    }
     const int64_t cold_mib =
         sizes.cold_mib.value_or(sweep.device_.on_gpu() ? kGpuColdMib : kCpuColdMib);
     sweep.cold_bytes_ = static_cast<uint64_t>(cold_mib) * kMiB;

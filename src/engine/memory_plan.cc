@@ -446,8 +446,9 @@ bool IsShort(const ModelList& models, const PlanOptions& options, const MemoryPl
 Status CheckKvKind(const ModelList& models, const PlanOptions& options) {
   if (options.kv_kind == KvKind::kAuto) return Status();
   const char* const name = SettingName(Setting::kKvDType);
-  if (options.device != nullptr) {
-    return UsageError("{} fp8: the CPU's keys and values alone can be kept in 8 bits", name);
+  if (options.device != nullptr && models.target().adds_distances()) {
+    return UsageError("{} fp8: this model adds numbers of distances to scores; run it on the CPU",
+                      name);
   }
   if (CountKvLayersOf(models, options).second > 0) return Status();
   return UsageError(
