@@ -1,7 +1,8 @@
 // Keys and values that are kept as codes of 8 bits with a power of two for each token and head
-// (KvLayer): the copies of a tile expand them to T, and the kernel of wide heads does the rest,
-// with shapes of their own (attention_wide.cuh). Products of codes and scales are exact in bf16; in
-// f16 they are rounded below its least normal number, whatever else the step has.
+// (KvLayer): a warp loads the codes of a tile into registers before the tile before it is computed,
+// and stores them as T behind that. The kernel of wide heads does the rest, with shapes of its own
+// for them (attention_wide.cuh). Products of codes and scales are exact in bf16; in f16 they are
+// rounded below its least normal number, whatever else the step has.
 //
 // Traffic. E + EV + 2 bytes of each key of each KV head, for every tile of M rows.
 // Operations. 3 for each element, in f32, and half a packing of two.
@@ -51,6 +52,82 @@ MINISGL_DEVICE uint32_t ExpandPair(uint32_t word, int first, float scale) {
                           device::MulRn(E4M3Number(codes >> 8 & 0xFF), scale));
 }
 
+// The codes of ROWS rows of WIDTH that a lane loads, some of each.
+template <int ROWS, int WIDTH>
+struct LaneCodes {
+  static constexpr int kChunks = WIDTH / 8;
+  static constexpr int kLoads = ROWS * kChunks / 32;
+  static_assert(ROWS <= 32 && ROWS * kChunks % 32 == 0);
+
+  device::Vec<uint32_t, 2> words[kLoads];
+};
+
+// Loads the rows, of `width` codes; zeros behind them. Lane i passes the begin of row i; a negative
+// one gives zeros.
+template <int ROWS, int WIDTH, typename T>
+MINISGL_DEVICE void LoadCodeRows(const CodedArguments<T>& args, int64_t begin, int width, int lane,
+                                 LaneCodes<ROWS, WIDTH>* codes) {
+  constexpr int kChunks = WIDTH / 8;
+#pragma unroll
+  for (int i = 0; i < LaneCodes<ROWS, WIDTH>::kLoads; ++i) {
+    const int chunk = i * 32 + lane, row = chunk / kChunks, column = chunk % kChunks * 8;
+    const int64_t first = __shfl_sync(kAllLanes, begin, row);
+    codes->words[i] = {0, 0};
+    if (first >= 0 && column < width) {
+      codes->words[i] = LoadCodes(args.codes + first + column, args.is_aligned);
+    }
+  }
+}
+
+// Stores the rows times their scales. Lane i passes the scale of row i.
+template <int ROWS, int WIDTH, typename T>
+MINISGL_DEVICE void StoreCodeRows(const LaneCodes<ROWS, WIDTH>& codes, float scale,
+                                  device::Shared<T> to, int lane) {
+  constexpr int kChunks = WIDTH / 8;
+#pragma unroll
+  for (int i = 0; i < LaneCodes<ROWS, WIDTH>::kLoads; ++i) {
+    const int chunk = i * 32 + lane, row = chunk / kChunks, column = chunk % kChunks * 8;
+    const float factor = __shfl_sync(kAllLanes, scale, row);
+    device::Vec<uint32_t, 4> numbers;
+#pragma unroll
+    for (int pair = 0; pair < 4; ++pair) {
+      const uint32_t word = codes.words[i][pair / 2];
+      numbers[pair] = ExpandPair<T>(word, pair % 2 * 2, factor);
+    }
+    device::StoreShared(to.template As<uint32_t>() + (row * kPaddedRow<WIDTH> + column) / 2,
+                        numbers);
+  }
+}
+
+struct NoCodes {};
+
+// The keys and values of a tile that a warp loads, on their way to shared memory.
+template <int ROWS, int WIDTH>
+struct CodedTile {
+  LaneCodes<ROWS, WIDTH> keys, values;
+  uint32_t key_scale, value_scale;  // of the lane's key
+
+  template <typename T>
+  MINISGL_DEVICE void Load(const CodedArguments<T>& args, const CodedPlace& place, int lane) {
+    key_scale = value_scale = kE4M3ScaleMin;
+    if (place.scale >= 0) {
+      key_scale = args.codes[place.scale + args.k_scales];
+      value_scale = args.codes[place.scale + args.v_scales];
+    }
+    LoadCodeRows(args, place.key, args.key_dim, lane, &keys);
+    LoadCodeRows(args, place.value, args.value_dim, lane, &values);
+  }
+  template <typename T>
+  MINISGL_DEVICE void Store(device::Shared<T> to_keys, device::Shared<T> to_values,
+                            int lane) const {
+    const auto number = [](uint32_t scale) {
+      return device::BitsToFloat(E4M3ScaleBits(static_cast<uint8_t>(scale)));
+    };
+    StoreCodeRows(keys, number(key_scale), to_keys, lane);
+    StoreCodeRows(values, number(value_scale), to_values, lane);
+  }
+};
+
 // Expands ROWS rows of `width` codes, and puts zeros behind them up to WIDTH. Lane i passes the
 // begin and the scale of row i; a negative begin gives zeros.
 template <int ROWS, int WIDTH, typename T>
@@ -76,6 +153,8 @@ MINISGL_DEVICE void ExpandRows(const CodedArguments<T>& args, device::Shared<T> 
   }
 }
 
+// Expands the keys and values of a tile that a warp copies at once, for heads that would take too
+// many registers otherwise.
 template <int ROWS, int WIDTH, typename T>
 MINISGL_DEVICE void ExpandCodes(const CodedArguments<T>& args, device::Shared<T> keys,
                                 device::Shared<T> values, const CodedPlace& place, int lane) {

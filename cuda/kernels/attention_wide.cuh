@@ -107,6 +107,7 @@ class WideBlock : public ExtendTile<T, KEYS> {
     Clear(&sums);
     int32_t tile = low_ / kWideKeys * kWideKeys;
     FindKeys(tile);
+    if constexpr (kLoadsAhead) LoadCodedTile();
     if (stages_ == 2) CopyTile(tile, 0);
     int stage = 0;
     while (tile < high_) {
@@ -117,12 +118,19 @@ class WideBlock : public ExtendTile<T, KEYS> {
         }
         device::CopyAsyncWait<0>();
         __syncthreads();  // the tile's copies are there; no warp reads the other stage any more
-        if (stages_ == 2 && tile + kWideKeys < high_) CopyTile(tile + kWideKeys, stage ^ 1);
+        if constexpr (kLoadsAhead) {
+          if (tile + kWideKeys < high_) LoadCodedTile();
+        } else if (stages_ == 2 && tile + kWideKeys < high_) {
+          CopyTile(tile + kWideKeys, stage ^ 1);
+        }
         MultiplyWithKeys(stage);
         __syncthreads();  // both halves of every score are there
         WeighKeys(tile);
         __syncthreads();  // the weights are there, and the factors
         AddValues(stage, &sums);
+        if constexpr (kLoadsAhead) {
+          if (stages_ == 2 && tile + kWideKeys < high_) CopyTile(tile + kWideKeys, stage ^ 1);
+        }
         if (stages_ == 2) stage ^= 1;
         tile += kWideKeys;
       } while (tile < high_ && tile % kExtendSplitKeys != 0);
@@ -146,7 +154,9 @@ class WideBlock : public ExtendTile<T, KEYS> {
   using Tile::words_;
 
   static constexpr int kWarpKeys = kWideKeys / Shape::kWarps;  // that a warp copies
-  static constexpr int kGroups = Shape::kColumns / 8;          // of 8 columns, of a warp
+  // Codes are in registers while the tile before them is computed, if there are enough.
+  static constexpr bool kLoadsAhead = CODES > 0 && CODES <= 256;
+  static constexpr int kGroups = Shape::kColumns / 8;  // of 8 columns, of a warp
   static constexpr int kCopiesAtOnce = IN_KEYS ? 3 : 4;
 
   // The warp's columns of the weighted sums of values, of all M rows.
@@ -215,16 +225,15 @@ class WideBlock : public ExtendTile<T, KEYS> {
   // the next tile.
   MINISGL_DEVICE void CopyTile(int32_t tile, int stage) {
     const device::Shared<T> keys = ring_ + stage * Shape::kStage;
+    const device::Shared<T> own = keys + warp_ * kWarpKeys * Shape::kKeyRow;
     if constexpr (CODES > 0) {
-      const device::Shared<T> to = keys + warp_ * kWarpKeys * Shape::kKeyRow;
-      const CodedPlace place = {KeyOffset(args_, place_, kv_head_), ValueOffset(),
-                                ScaleOffset(wide_, place_, kv_head_)};
-      ExpandCodes<kWarpKeys, CODES>(wide_, to, to + kWideKeys * Shape::kKeyRow, place, lane_);
-      FindKeys(tile + kWideKeys);
-      return;
+      const device::Shared<T> values = own + kWideKeys * Shape::kKeyRow;
+      if constexpr (kLoadsAhead) return coded_.Store(own, values, lane_);
+      ExpandCodes<kWarpKeys, CODES>(wide_, own, values, Coded(), lane_);
+      return FindKeys(tile + kWideKeys);
     }
-    CopyWideRows<kWarpKeys, Shape::kKeyDim>(keys + warp_ * kWarpKeys * Shape::kKeyRow, args_.keys,
-                                            KeyOffset(args_, place_, kv_head_), wide_.key_dim);
+    CopyWideRows<kWarpKeys, Shape::kKeyDim>(own, args_.keys, KeyOffset(args_, place_, kv_head_),
+                                            wide_.key_dim);
     if constexpr (!IN_KEYS) {
       const device::Shared<T> values = keys + kWideKeys * Shape::kKeyRow;
       CopyWideRows<kWarpKeys, kWideDimMax>(values + warp_ * kWarpKeys * Shape::kValueRow,
@@ -232,6 +241,16 @@ class WideBlock : public ExtendTile<T, KEYS> {
     }
     device::CopyAsyncCommit();
     FindKeys(tile + kWideKeys);
+  }
+
+  // Loads the codes of the tile whose pages FindKeys has fetched, which CopyTile stores.
+  MINISGL_DEVICE void LoadCodedTile() {
+    coded_.Load(wide_, Coded(), lane_);
+    FindKeys(place_.key - lane_ % kWarpKeys - warp_ * kWarpKeys + kWideKeys);
+  }
+  MINISGL_DEVICE CodedPlace Coded() const {
+    return {KeyOffset(args_, place_, kv_head_), ValueOffset(),
+            ScaleOffset(wide_, place_, kv_head_)};
   }
 
   MINISGL_DEVICE int64_t ValueOffset() const {
@@ -524,6 +543,9 @@ class WideBlock : public ExtendTile<T, KEYS> {
   device::Shared<T> ring_;         // [stages][keys, then values][32][kKeyRow or kValueRow]
   SoftmaxState states_[Shape::kSoftmaxRows];  // of the lane's M rows
   KeyPlace place_;                            // this lane's key of the tile that is copied next
+  // The codes of that tile, if they are loaded ahead.
+  [[no_unique_address]] std::conditional_t<kLoadsAhead, CodedTile<kWarpKeys, CODES>, NoCodes>
+      coded_;
 };
 
 template <typename T, int F, bool IN_KEYS>

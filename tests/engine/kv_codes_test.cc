@@ -2,7 +2,9 @@
 // under a scheduler that shares prefixes and preempts.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <utility>
 
 #include "engine/scheduled_run.h"
@@ -30,7 +32,7 @@ class KvCodesEngineTest : public testing::Test {
                    int32_t page_size = 16, int32_t chunk = 256) {
     const ModelEngineOptions options = {.max_running_requests = 16,
                                         .max_prefill_tokens = chunk,
-                                        .max_seq_len = 512,
+                                        .max_seq_len = std::min<int64_t>(512, config_.max_seq_len),
                                         .page_size = page_size,
                                         .kv_kind = kind,
                                         .num_pages = num_pages};
@@ -93,6 +95,43 @@ TEST_F(KvCodesEngineTest, PerplexityOfTheDemoModelIsWithinOnePercent) {
   const double with_16_bits = perplexity(KvKind::kAuto), with_8_bits = perplexity(KvKind::kFp8);
   EXPECT_NE(with_8_bits, with_16_bits);
   EXPECT_NEAR(with_8_bits / with_16_bits, 1, 0.01) << with_8_bits << " and " << with_16_bits;
+}
+
+// Models of other families, with random weights, whose keys have no channels that are larger than
+// others, and whose logits are large: they say that each kind of layer reads what it wrote, and
+// little about trained models.
+TEST_F(KvCodesEngineTest, LogProbabilitiesOfOtherFamiliesAreNear) {
+  for (const char* const name :
+       {"odd_heads", "glm4", "qwen3_5", "qwen3_5_moe", "qwen3_next", "stablelm", "quant_awq",
+        "quant_ct_int4_gemma4", "quant_mxfp4_gpt_oss", "quant_mixed_nemotron_h",
+        "quant_fp8_block_moe"}) {
+    OpenedGolden golden = OpenGolden(name);
+    ASSERT_NE(golden.checkpoint, nullptr);
+    config_ = std::move(golden.config);
+    checkpoint_ = std::move(golden.checkpoint);
+    std::vector<Request> requests(4);
+    for (Request& request : requests) {
+      request.id = 1 + (&request - requests.data());
+      request.prompt = RandomPrompt(100, request.id, static_cast<int32_t>(config_.vocab_size));
+      request.sampling.num_prompt_logprobs = 1;
+    }
+    const auto wide = Run(KvKind::kAuto, requests).scored;
+    const auto coded = Run(KvKind::kFp8, requests).scored;
+    double sum = 0, most = 0;
+    int count = 0;
+    for (const auto& [id, scored] : wide) {
+      for (size_t i = 0; i < scored.size(); ++i, ++count) {
+        const double apart = std::abs(static_cast<double>(scored[i].logprob) -
+                                      static_cast<double>(coded.at(id)[i].logprob));
+        sum += apart;
+        most = std::max(most, apart);
+      }
+    }
+    std::printf("%s: log-probabilities %.4f apart on average, at most %.4f\n", name, sum / count,
+                most);
+    EXPECT_GT(sum, 0) << name;
+    EXPECT_LT(sum / count, 0.5) << name;
+  }
 }
 
 TEST_F(KvCodesEngineTest, SharingAndPreemptionChangeNothing) {

@@ -165,8 +165,8 @@ HWY_NOINLINE void ExpandScattered(const QueryBlock& block, const BlockSegment& s
   }
 }
 
-// The same from codes that are kept as pairs. Prefetches the panel of the next tile of the segment, a
-// row for each row.
+// The same from codes that are kept as pairs. Prefetches the panel of the segment's next tile, row
+// by row.
 HWY_INLINE void ExpandPairs(const QueryBlock& block, const BlockSegment& segment, const Tile& tile,
                             int64_t panel, uint32_t* keys, uint32_t* values) {
   const KvLayer& kv = block.params->kv;
