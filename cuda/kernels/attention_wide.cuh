@@ -481,7 +481,7 @@ class WideBlock : public ExtendTile<T, KEYS> {
         factors[h].keeps_scale = keeps_scale != 0;
       }
       const float* const from = image + InImage(f);
-      constexpr int kAtOnce = 4;
+      constexpr int kAtOnce = kGroups < 4 ? kGroups : 4;
 #pragma unroll
       for (int begin = 0; begin < kGroups; begin += kAtOnce) {
         // Always true: the compiler moves no load across a branch. More at once would cost spills.

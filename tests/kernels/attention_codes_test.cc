@@ -73,7 +73,14 @@ TEST(AttentionCodesTest, GroupsCapsSinksAndPictures) {
 }
 
 // Several splits, and cuts of them.
-TEST(AttentionCodesTest, LongRows) { ExpectCodedOracle(CodedCase(64, {{1, 1300}, {3, 1100}}, 1)); }
+TEST(AttentionCodesTest, LongRows) {
+  ExpectCodedOracle(CodedCase(64, {{1, 1300}, {3, 1100}}, 1));
+  for (const int32_t num_heads : {4, 32}) {  // tiles of 64 M rows, of both widths
+    PagedAttentionCase c = CodedCase(num_heads == 4 ? 64 : 256, {{40, 1100}}, 0);
+    c.num_heads = num_heads;
+    ExpectCodedOracle(c);
+  }
+}
 
 TEST(AttentionCodesTest, BoundsGiveTheSame) {
   ExpectBoundsGiveTheSame(CodedCase(64, kCodedRows, kCodedDecodeRows));
