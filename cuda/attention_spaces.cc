@@ -20,6 +20,7 @@ std::vector<DeviceLimits> LimitsOfHeads(const DeviceLimits& limits) {
     own.head_dim = heads.head_dim;
     own.v_head_dim = heads.v_head_dim;
     own.values_in_keys = heads.values_in_keys;
+    own.has_codes = heads.has_codes;
     all.push_back(own);
   }
   return all;

@@ -122,6 +122,45 @@ CudaError LaunchWideRows(const LaunchContext& context, const AttentionParams& pa
                            params.first_key);
 }
 
+// The same with keys and values that are codes.
+template <typename T>
+CudaError LaunchCodedRows(const LaunchContext& context, const AttentionParams& params,
+                          const AttentionWorkspace& workspace) {
+  const KvLayer& kv = params.kv;
+  CodedArguments<T> arguments;
+  arguments.rows = MakeArguments<T>(params, workspace);
+  arguments.key_dim = params.head_dim;
+  arguments.value_dim = params.value_dim();
+  arguments.token_width = params.token_width();
+  arguments.v_slot_stride = kv.value_slot_stride();
+  arguments.v_head_stride = kv.value_head_stride();
+  arguments.codes = kv.base.as<uint8_t>();
+  arguments.k_scales = kv.k_scales;
+  arguments.v_scales = kv.v_scales;
+  arguments.is_aligned = (kv.page_stride | kv.slot_stride | kv.head_stride | kv.v_offset |
+                          kv.value_slot_stride() | kv.value_head_stride()) %
+                             8 ==
+                         0;
+  const int32_t group = arguments.rows.group, num_decode_rows = params.num_decode_rows;
+  const auto launch = [&](const ExtendChoice& choice, int64_t num_tokens, int64_t num_rows,
+                          bool decode_rows) {
+    return LaunchCoded(context, arguments, choice,
+                       {.max_tiles = MaxTiles(num_tokens, num_rows, group, choice.tile_rows()),
+                        .max_cut_items = MaxCutItems(context, workspace),
+                        .decode_rows = decode_rows});
+  };
+  if (num_decode_rows > 0) {
+    const CudaError error =
+        launch(WideDecode(context, params), num_decode_rows, num_decode_rows, true);
+    if (error != kCudaSuccess) return error;
+  }
+  const ExtendingRows rows = FindExtendingRows(context, params);
+  if (rows.num_rows == 0) return kCudaSuccess;
+  arguments.key_end = params.key_end;
+  arguments.first_key = params.first_key;
+  return launch(rows.choice, rows.num_tokens, rows.num_rows, false);
+}
+
 }  // namespace
 
 bool HasAttention(int32_t head_dim, int32_t value_dim, bool values_in_keys) {
@@ -152,6 +191,13 @@ CudaError LaunchAttention(const LaunchContext& context, const AttentionParams& p
   const AttentionHeads heads = HeadsOf(params);
   if (!HasAttention(heads.head_dim, heads.value_dim(), heads.values_in_keys)) {
     return kCudaInvalidValue;
+  }
+  if (heads.has_codes) {
+    MINISGL_CHECK(params.token_width() % 8 == 0 && params.distance_bias == nullptr,
+                  "codes, of tokens of {} elements or with distances", params.token_width());
+    return DispatchHalf(params.qkv.dtype, [&]<typename T>() {
+      return LaunchCodedRows<T>(context, params, workspace);
+    });
   }
   if (IsWide(heads)) {
     MINISGL_CHECK(params.token_width() % 8 == 0, "tokens of {} elements", params.token_width());

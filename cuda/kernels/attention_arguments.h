@@ -169,6 +169,16 @@ struct WideArguments {
   int64_t v_slot_stride = 0, v_head_stride = 0;
 };
 
+// The same of heads that are kept as codes of 8 bits (attention_codes.cuh).
+template <typename T>
+struct CodedArguments : WideArguments<T> {
+  const uint8_t* codes = nullptr;      // KvLayer::base
+  int64_t k_scales = 0, v_scales = 0;  // of KvLayer
+  bool is_aligned = false;             // each head's codes are, to 8 bytes
+  const int32_t* key_end = nullptr;    // of pictures
+  int32_t first_key = 0;
+};
+
 inline constexpr int32_t kLargeTileRows = 128;
 
 // The kernel for rows that extend: whether its tiles are large, and the stages of its ring of key
@@ -208,6 +218,12 @@ CudaError LaunchExtend(const LaunchContext& context, AttentionArguments<T> argum
 template <typename T>
 CudaError LaunchWide(const LaunchContext& context, WideArguments<T> arguments, bool in_keys,
                      ExtendChoice choice, const ExtendWork& work);
+
+// attention_codes.cu, attention_codes_f16.cu: with the tiles of wide heads; by key_end if there is
+// one.
+template <typename T>
+CudaError LaunchCoded(const LaunchContext& context, CodedArguments<T> arguments,
+                      ExtendChoice choice, const ExtendWork& work);
 
 // attention_pictures.cu, attention_pictures_f16.cu: the rows of the plan's extend_list, by key_end.
 template <typename T>

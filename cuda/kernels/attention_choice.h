@@ -11,7 +11,7 @@
 namespace minisgl::cuda {
 
 inline bool IsWide(const AttentionHeads& heads) {
-  return IsWide(heads.head_dim, heads.value_dim());
+  return heads.has_codes || IsWide(heads.head_dim, heads.value_dim());
 }
 
 // Rows that extend, as far as the host knows them, and the kernel for them.

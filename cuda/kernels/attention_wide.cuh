@@ -28,9 +28,11 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "device/device.h"
 #include "kernels/attention_arguments.h"
+#include "kernels/attention_codes.cuh"
 #include "kernels/attention_extend_tile.cuh"
 #include "kernels/attention_state.h"
 #include "kernels/attention_tile.cuh"
@@ -40,19 +42,21 @@ namespace minisgl::cuda {
 
 inline constexpr int kWideKeys = 32;  // keys of a tile
 
-template <int F, bool IN_KEYS>
+// CODES: 0, or the largest width of heads that are kept as codes of 8 bits (attention_codes.cuh).
+template <int F, bool IN_KEYS, int CODES = 0>
 struct WideShape {
   static constexpr int kWarps = F == 1 ? 4 : 8;
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kRows = F * kTileRows;
-  static constexpr int kBlocks = WideBlocks(F, IN_KEYS);
+  static constexpr int kBlocks = CODES == 128 && F == 1 ? 2 : WideBlocks(F, IN_KEYS);
   // In the product with keys: warps that share a half of the keys' elements and 16 keys, and the
   // fragments of 16 M rows of each.
   static constexpr int kRowWarps = kWarps / 4;
   static constexpr int kRowFragments = F / kRowWarps;
-  static constexpr int kKeyDim = IN_KEYS ? kLatentKeyDimMax : kWideDimMax;
-  static constexpr int kColumns = kWideDimMax / kWarps;  // of values, of a warp
-  static constexpr int kKeyRow = kPaddedRow<kKeyDim>, kValueRow = kPaddedRow<kWideDimMax>;
+  static constexpr int kValueDim = CODES > 0 ? CODES : kWideDimMax;
+  static constexpr int kKeyDim = IN_KEYS ? kLatentKeyDimMax : kValueDim;
+  static constexpr int kColumns = kValueDim / kWarps;  // of values, of a warp
+  static constexpr int kKeyRow = kPaddedRow<kKeyDim>, kValueRow = kPaddedRow<kValueDim>;
   static constexpr int kStage = kWideKeys * (kKeyRow + (IN_KEYS ? 0 : kValueRow));  // elements
   static constexpr int kScoreRow = kWideKeys + 8;          // floats; rows 8 banks apart
   static constexpr int kWeightRow = kWideKeys + 8;         // elements; rows 20 banks apart
@@ -72,13 +76,14 @@ struct WideShape {
 
 // See the head of this file. `stages` is 1 or 2. KEYS: see attention_pictures.cuh and
 // attention_distances.cuh.
-template <typename T, int F, bool IN_KEYS, TileKeys KEYS = TileKeys::kCausal>
+template <typename T, int F, bool IN_KEYS, TileKeys KEYS = TileKeys::kCausal, int CODES = 0>
 class WideBlock : public ExtendTile<T, KEYS> {
  public:
-  using Shape = WideShape<F, IN_KEYS>;
+  using Shape = WideShape<F, IN_KEYS, CODES>;
   using Tile = ExtendTile<T, KEYS>;
+  using Arguments = std::conditional_t<(CODES > 0), CodedArguments<T>, WideArguments<T>>;
 
-  MINISGL_DEVICE WideBlock(const WideArguments<T>& args, int stages, TileKeyEnds<KEYS> ends = {})
+  MINISGL_DEVICE WideBlock(const Arguments& args, int stages, TileKeyEnds<KEYS> ends = {})
       : Tile(args.rows, Shape::kRows, ends),
         wide_(args),
         stages_(stages),
@@ -102,6 +107,7 @@ class WideBlock : public ExtendTile<T, KEYS> {
     Clear(&sums);
     int32_t tile = low_ / kWideKeys * kWideKeys;
     FindKeys(tile);
+    if constexpr (kLoadsAhead) LoadCodedTile();
     if (stages_ == 2) CopyTile(tile, 0);
     int stage = 0;
     while (tile < high_) {
@@ -112,12 +118,19 @@ class WideBlock : public ExtendTile<T, KEYS> {
         }
         device::CopyAsyncWait<0>();
         __syncthreads();  // the tile's copies are there; no warp reads the other stage any more
-        if (stages_ == 2 && tile + kWideKeys < high_) CopyTile(tile + kWideKeys, stage ^ 1);
+        if constexpr (kLoadsAhead) {
+          if (tile + kWideKeys < high_) LoadCodedTile();
+        } else if (stages_ == 2 && tile + kWideKeys < high_) {
+          CopyTile(tile + kWideKeys, stage ^ 1);
+        }
         MultiplyWithKeys(stage);
         __syncthreads();  // both halves of every score are there
         WeighKeys(tile);
         __syncthreads();  // the weights are there, and the factors
         AddValues(stage, &sums);
+        if constexpr (kLoadsAhead) {
+          if (stages_ == 2 && tile + kWideKeys < high_) CopyTile(tile + kWideKeys, stage ^ 1);
+        }
         if (stages_ == 2) stage ^= 1;
         tile += kWideKeys;
       } while (tile < high_ && tile % kExtendSplitKeys != 0);
@@ -141,7 +154,9 @@ class WideBlock : public ExtendTile<T, KEYS> {
   using Tile::words_;
 
   static constexpr int kWarpKeys = kWideKeys / Shape::kWarps;  // that a warp copies
-  static constexpr int kGroups = Shape::kColumns / 8;          // of 8 columns, of a warp
+  // Codes are in registers while the tile before them is computed, if there are enough.
+  static constexpr bool kLoadsAhead = CODES > 0 && CODES <= 256;
+  static constexpr int kGroups = Shape::kColumns / 8;  // of 8 columns, of a warp
   static constexpr int kCopiesAtOnce = IN_KEYS ? 3 : 4;
 
   // The warp's columns of the weighted sums of values, of all M rows.
@@ -210,8 +225,15 @@ class WideBlock : public ExtendTile<T, KEYS> {
   // the next tile.
   MINISGL_DEVICE void CopyTile(int32_t tile, int stage) {
     const device::Shared<T> keys = ring_ + stage * Shape::kStage;
-    CopyWideRows<kWarpKeys, Shape::kKeyDim>(keys + warp_ * kWarpKeys * Shape::kKeyRow, args_.keys,
-                                            KeyOffset(args_, place_, kv_head_), wide_.key_dim);
+    const device::Shared<T> own = keys + warp_ * kWarpKeys * Shape::kKeyRow;
+    if constexpr (CODES > 0) {
+      const device::Shared<T> values = own + kWideKeys * Shape::kKeyRow;
+      if constexpr (kLoadsAhead) return coded_.Store(own, values, lane_);
+      ExpandCodes<kWarpKeys, CODES>(wide_, own, values, Coded(), lane_);
+      return FindKeys(tile + kWideKeys);
+    }
+    CopyWideRows<kWarpKeys, Shape::kKeyDim>(own, args_.keys, KeyOffset(args_, place_, kv_head_),
+                                            wide_.key_dim);
     if constexpr (!IN_KEYS) {
       const device::Shared<T> values = keys + kWideKeys * Shape::kKeyRow;
       CopyWideRows<kWarpKeys, kWideDimMax>(values + warp_ * kWarpKeys * Shape::kValueRow,
@@ -219,6 +241,16 @@ class WideBlock : public ExtendTile<T, KEYS> {
     }
     device::CopyAsyncCommit();
     FindKeys(tile + kWideKeys);
+  }
+
+  // Loads the codes of the tile whose pages FindKeys has fetched, which CopyTile stores.
+  MINISGL_DEVICE void LoadCodedTile() {
+    coded_.Load(wide_, Coded(), lane_);
+    FindKeys(place_.key - lane_ % kWarpKeys - warp_ * kWarpKeys + kWideKeys);
+  }
+  MINISGL_DEVICE CodedPlace Coded() const {
+    return {KeyOffset(args_, place_, kv_head_), ValueOffset(),
+            ScaleOffset(wide_, place_, kv_head_)};
   }
 
   MINISGL_DEVICE int64_t ValueOffset() const {
@@ -449,7 +481,7 @@ class WideBlock : public ExtendTile<T, KEYS> {
         factors[h].keeps_scale = keeps_scale != 0;
       }
       const float* const from = image + InImage(f);
-      constexpr int kAtOnce = 4;
+      constexpr int kAtOnce = kGroups < 4 ? kGroups : 4;
 #pragma unroll
       for (int begin = 0; begin < kGroups; begin += kAtOnce) {
         // Always true: the compiler moves no load across a branch. More at once would cost spills.
@@ -502,7 +534,7 @@ class WideBlock : public ExtendTile<T, KEYS> {
     }
   }
 
-  const WideArguments<T>& wide_;
+  const Arguments& wide_;
   const int stages_, lane_, warp_;
   device::Shared<float> factors_;  // [2][M rows] of the rows' sums
   device::Shared<float> scores_;   // [halves of the elements][M rows][kScoreRow]
@@ -511,6 +543,9 @@ class WideBlock : public ExtendTile<T, KEYS> {
   device::Shared<T> ring_;         // [stages][keys, then values][32][kKeyRow or kValueRow]
   SoftmaxState states_[Shape::kSoftmaxRows];  // of the lane's M rows
   KeyPlace place_;                            // this lane's key of the tile that is copied next
+  // The codes of that tile, if they are loaded ahead.
+  [[no_unique_address]] std::conditional_t<kLoadsAhead, CodedTile<kWarpKeys, CODES>, NoCodes>
+      coded_;
 };
 
 template <typename T, int F, bool IN_KEYS>

@@ -74,7 +74,7 @@ inline ExtendBounds BoundExtend(const AttentionWorkspace& workspace, int32_t til
   return bounds;
 }
 inline bool HasWideHeads(const DeviceLimits& limits) {
-  return IsWide(limits.head_dim, limits.heads().value_dim());
+  return limits.has_codes || IsWide(limits.head_dim, limits.heads().value_dim());
 }
 // The tiles of wide heads: of 16 M rows, of 64, and of a number between.
 inline constexpr int32_t kWideTileRowsMax = 4 * kTileRows;

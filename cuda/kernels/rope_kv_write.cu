@@ -13,6 +13,7 @@
 #include "kernels/dispatch.h"
 #include "kernels/kernels.h"
 #include "minisgl/base/checked_math.h"
+#include "minisgl/tensor/e4m3_scale.h"
 
 namespace minisgl::cuda {
 namespace {
@@ -193,13 +194,76 @@ MINISGL_DEVICE T* PlaceOf(const KvLayer& kv, int64_t slot, int head, bool is_v) 
          (is_v ? kv.v_offset : 0);
 }
 
+// The bits of the largest magnitude of a head, over its lanes; of NaN if there is one. Every lane
+// of the warp must call this.
+template <int W, int UNITS>
+MINISGL_DEVICE uint32_t LargestBits(const RopeKernelParams& p, const LaneValues<W, UNITS>& v) {
+  uint32_t most = 0;
+  const auto add = [&](float x) {
+    const uint32_t bits = __builtin_bit_cast(uint32_t, x) & 0x7FFFFFFFu;
+    most = bits > most ? bits : most;
+  };
+#pragma unroll
+  for (int u = 0; u < UNITS; ++u) {
+#pragma unroll
+    for (int i = 0; i < W; ++i) {
+      add(v.first[u][i]);
+      add(v.second[u][i]);
+    }
+  }
+  for (int offset = (1 << p.lane_bits) / 2; offset > 0; offset /= 2) {
+    const uint32_t other = __shfl_xor_sync(0xffffffffu, most, offset);
+    most = other > most ? other : most;
+  }
+  return most;
+}
+
+// A piece as codes. With a scale of NaN they are 0.
+template <int W>
+MINISGL_DEVICE void StoreCodes(uint8_t* to, const float (&x)[W], float inverse) {
+  const auto code = [&](int i) { return inverse == inverse ? device::MulRn(x[i], inverse) : 0.0f; };
+  if constexpr (W == 8) {
+    device::Vec<uint32_t, 2> words;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      words[i] = device::PackE4M3(code(4 * i), code(4 * i + 1)) |
+                 device::PackE4M3(code(4 * i + 2), code(4 * i + 3)) << 16;
+    }
+    device::StoreVec(reinterpret_cast<uint32_t*>(to), words);
+  } else {
+#pragma unroll
+    for (int i = 0; i < W; ++i) to[i] = static_cast<uint8_t>(device::PackE4M3(code(i), 0) & 0xFF);
+  }
+}
+
+// Writes a key or a value as codes, and its scale (KvLayer).
+template <int W, int UNITS>
+MINISGL_DEVICE void StoreCodedHead(const LaneUnits<W, UNITS>& units, const LaneValues<W, UNITS>& v,
+                                   const KvLayer& kv, int64_t slot, int head, bool is_v, int lane,
+                                   uint8_t scale) {
+  const float inverse = device::BitsToFloat(E4M3InverseScaleBits(scale));
+  uint8_t* const to = PlaceOf<uint8_t>(kv, slot, head, is_v);
+#pragma unroll
+  for (int u = 0; u < UNITS; ++u) {
+    const auto& unit = units.unit[u];
+    if (unit.has_first) StoreCodes(to + unit.first, v.first[u], inverse);
+    if (unit.has_second) StoreCodes(to + unit.second, v.second[u], inverse);
+  }
+  if (lane != 0) return;
+  const uint32_t page_size = static_cast<uint32_t>(kv.page_size);
+  const uint32_t page = static_cast<uint32_t>(slot) / page_size;
+  const uint32_t offset = static_cast<uint32_t>(slot) % page_size;
+  kv.base.as<uint8_t>()[page * kv.page_stride + (is_v ? kv.v_scales : kv.k_scales) +
+                        static_cast<uint32_t>(head) * page_size + offset] = scale;
+}
+
 // Grid (T * heads of q, k and v * lanes / 128), block 128: `lanes` lanes for each head of a token,
 // 8 for a head of 128. No shared memory. Traffic: T * sizeof(T) * (2 H E + 2 HKV (E + EV)) bytes,
 // and 4 * rot of the tables for each token (cached after its first head). 3 operations for an
 // element that rotates, 4 more if it is normalised.
-template <typename T, int W, int UNITS, bool ROTATES>
-MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRopeThreads, (W == 8 && UNITS == 1 ? kRopeBlocks : 1))
-    RopeKvWriteKernel(RopeKernelParams p) {
+// CODES: keys and values are codes of 8 bits.
+template <typename T, int W, int UNITS, bool ROTATES, bool CODES>
+MINISGL_DEVICE void RopeKvWriteBlock(const RopeKernelParams& p) {
   const RopeKvWriteParams& rope = p.rope;
   const uint32_t token_heads = static_cast<uint32_t>(p.token_heads);
   const uint32_t thread = blockIdx.x * kRopeThreads + threadIdx.x;
@@ -239,11 +303,30 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRopeThreads, (W == 8 && UNITS == 1 ? 
     if (!is_v) RotateHead(units, table, v);
   }
   if (has_norm && rope.norm_last) NormHead(p, norm != nullptr, weight, v);
+  [[maybe_unused]] uint32_t most = 0;
+  if constexpr (CODES) most = LargestBits(p, v);
   __syncwarp();  // every lane has loaded, absent pieces too, which are another lane's
   if (!valid) return;
   if (is_q && rope.query_scale != nullptr) ScaleHead(query_scale, v);
+  if constexpr (CODES) {
+    if (!is_q) {
+      StoreCodedHead(units, v, rope.kv, slot, kv_head, is_v, lane, E4M3ScaleOf(most));
+      return;
+    }
+  }
   T* const target = is_q ? source : PlaceOf<T>(rope.kv, slot, kv_head, is_v);
   StoreHead(units, v, target);
+}
+
+template <typename T, int W, int UNITS, bool ROTATES>
+MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRopeThreads, (W == 8 && UNITS == 1 ? kRopeBlocks : 1))
+    RopeKvWriteKernel(RopeKernelParams p) {
+  RopeKvWriteBlock<T, W, UNITS, ROTATES, false>(p);
+}
+
+template <typename T, int W, int UNITS, bool ROTATES>
+MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRopeThreads, 1) RopeKvCodesKernel(RopeKernelParams p) {
+  RopeKvWriteBlock<T, W, UNITS, ROTATES, true>(p);
 }
 
 bool CanUseVectors(const RopeKernelParams& params) {
@@ -262,7 +345,14 @@ bool CanUseVectors(const RopeKernelParams& params) {
 template <typename T, int W, bool ROTATES>
 CudaError LaunchUnits(const LaunchContext& context, const LaunchShape& shape,
                       const RopeKernelParams& p) {
-  if (std::max(p.rope.head_dim, p.value_dim) <= kHeadDim) {
+  const bool is_small = std::max(p.rope.head_dim, p.value_dim) <= kHeadDim;
+  if (p.rope.kv.has_codes()) {
+    return is_small
+               ? Launch(context, shape, RopeKvCodesKernel<T, W, kUnitsOf<kHeadDim, W>, ROTATES>, p)
+               : Launch(context, shape, RopeKvCodesKernel<T, W, kUnitsOf<kHeadDimMax, W>, ROTATES>,
+                        p);
+  }
+  if (is_small) {
     return Launch(context, shape, RopeKvWriteKernel<T, W, kUnitsOf<kHeadDim, W>, ROTATES>, p);
   }
   return Launch(context, shape, RopeKvWriteKernel<T, W, kUnitsOf<kHeadDimMax, W>, ROTATES>, p);

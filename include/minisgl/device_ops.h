@@ -223,17 +223,18 @@ struct AttentionHeads {
   int32_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
   int32_t v_head_dim = 0;  // 0: head_dim
   bool values_in_keys = false;
+  bool has_codes = false;  // KvLayer::has_codes
 
   int32_t value_dim() const { return v_head_dim == 0 ? head_dim : v_head_dim; }
 };
 inline bool operator==(const AttentionHeads& a, const AttentionHeads& b) {
   return a.num_heads == b.num_heads && a.num_kv_heads == b.num_kv_heads &&
          a.head_dim == b.head_dim && a.value_dim() == b.value_dim() &&
-         a.values_in_keys == b.values_in_keys;
+         a.values_in_keys == b.values_in_keys && a.has_codes == b.has_codes;
 }
 inline AttentionHeads HeadsOf(const AttentionParams& params) {
-  return {params.num_heads, params.num_kv_heads, params.head_dim, params.v_head_dim,
-          params.kv.values_in_keys};
+  return {params.num_heads,  params.num_kv_heads,      params.head_dim,
+          params.v_head_dim, params.kv.values_in_keys, params.kv.has_codes()};
 }
 
 // The attention of a step, planned once and used by every layer with these heads. Rows 0 ..
@@ -252,10 +253,11 @@ struct AttentionPlanParams {
   const int32_t* decode_rows = nullptr;
   int32_t v_head_dim = 0;  // 0: head_dim
   bool values_in_keys = false;
+  bool has_codes = false;
 };
 inline AttentionHeads HeadsOf(const AttentionPlanParams& params) {
-  return {params.num_heads, params.num_kv_heads, params.head_dim, params.v_head_dim,
-          params.values_in_keys};
+  return {params.num_heads,  params.num_kv_heads,   params.head_dim,
+          params.v_head_dim, params.values_in_keys, params.has_codes};
 }
 
 // The shape of a model, which decides whether there are kernels for it.
@@ -281,12 +283,13 @@ struct DeviceLimits {
   int32_t num_experts = 0, num_chosen = 0;  // experts of the model, and of a token
   int32_t v_head_dim = 0;                   // 0: head_dim
   bool values_in_keys = false;
+  bool has_codes = false;
   std::vector<AttentionHeads> other_heads = {};  // of the other layers
   // The width of a token that goes through experts on the host (host_experts.h); 0: none are there.
   int64_t host_expert_width = 0;
 
   AttentionHeads heads() const {
-    return {num_heads, num_kv_heads, head_dim, v_head_dim, values_in_keys};
+    return {num_heads, num_kv_heads, head_dim, v_head_dim, values_in_keys, has_codes};
   }
 };
 

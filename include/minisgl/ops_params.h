@@ -152,6 +152,9 @@ struct LinearParams {
 // activations, or bf16 on the CPU (KvDType), in which case queries and softmax weights may be
 // rounded to bf16 before they are multiplied.
 //
+// A base of kE4M3 has codes (IsCodedLayer), which attention multiplies by a power of two of each
+// head of a slot, exactly: byte h * P + offset behind k_scales or v_scales (tensor/e4m3_scale.h).
+//
 // With values_in_keys, the value of a slot is the last elements of its key, and nothing else is
 // stored: v_offset is the number of elements before them, values have the strides of keys, and
 // elements are in the order above.
@@ -165,7 +168,9 @@ struct KvLayer {
   int64_t v_slot_stride = 0;  // 0: slot_stride
   int64_t v_head_stride = 0;  // 0: head_stride
   bool values_in_keys = false;
+  int64_t k_scales = 0, v_scales = 0;  // of codes only; bytes from the page's begin
 
+  bool has_codes() const { return base.dtype == DType::kE4M3; }
   int64_t value_slot_stride() const { return v_slot_stride == 0 ? slot_stride : v_slot_stride; }
   int64_t value_head_stride() const { return v_head_stride == 0 ? head_stride : v_head_stride; }
 };

@@ -15,6 +15,8 @@ const char* NeutralName(Setting setting) {
       return "deterministic";
     case Setting::kDType:
       return "dtype";
+    case Setting::kKvDType:
+      return "kv_dtype";
     case Setting::kMaxPrefillLength:
       return "max_prefill_length";
     case Setting::kMaxRunningRequests:

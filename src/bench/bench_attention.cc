@@ -41,6 +41,13 @@ Result<AttentionHeads> ChooseHeads(const BenchOptions& options, const AttentionO
   if (heads.query % heads.kv != 0) {
     return UsageError("--kv-heads must divide --heads (found {} and {})", heads.kv, heads.query);
   }
+  heads.kv_kind = options.engine.kv_kind;
+  const ModelConfig made = AttentionConfig(heads);
+  if (heads.kv_kind == KvKind::kFp8 &&
+      !engine::IsCodedLayer(LayerConfig(), LayerShapeOf(made, 0))) {
+    return UsageError("--kv-dtype fp8 is for heads whose width is a multiple of 16 (found {})",
+                      heads.dim);
+  }
   if (heads.dim % 2 != 0) return UsageError("--head-dim must be even (found {})", heads.dim);
   return heads;
 }
@@ -71,11 +78,12 @@ class Sweep {
                          .num_kv_heads = heads_.kv,
                          .head_dim = heads_.dim,
                          .v_head_dim = heads_.latent,
-                         .values_in_keys = heads_.latent > 0}));
+                         .values_in_keys = heads_.latent > 0,
+                         .has_codes = heads_.kv_kind == KvKind::kFp8}));
     MINISGL_ASSIGN_OR_RETURN(ceilings_, MeasureCeilings(options.ceilings, DType::kBF16, &device_));
     ReportCeilings(device_, ceilings_, report);
     const char* dtype = DTypeName(device_.ops()->activation_dtype());
-    const char* kv_dtype = DTypeName(BenchKvDType(*device_.ops()));
+    const char* kv_dtype = KvFormatName(BenchKvFormat(heads_, *device_.ops()));
     Json json;
     json.Set("num_heads", heads_.query);
     json.Set("num_kv_heads", heads_.kv);
@@ -93,7 +101,7 @@ class Sweep {
   // Returns the seconds of one launch, or nullopt if its keys and values do not fit.
   Result<std::optional<double>> Measure(const AttentionSize& size) {
     const uint64_t copy_bytes = static_cast<uint64_t>(size.num_pages()) * size.page_size *
-                                KvTokenBytes(heads_, BenchKvDType(*device_.ops()));
+                                KvTokenBytes(heads_, BenchKvFormat(heads_, *device_.ops()));
     // A prefill needs no copies: the cache forgets its keys before they are read again.
     const uint64_t wanted = size.extend_len > 1 ? 1 : CeilDiv(cold_bytes_, copy_bytes);
     const int copies = static_cast<int>(std::clamp<uint64_t>(wanted, 1, kCopiesMax));
@@ -113,8 +121,8 @@ class Sweep {
   }
 
   double Bytes(const AttentionSize& size) const {
-    const DType dtype = BenchKvDType(*device_.ops());
-    return static_cast<double>(size.num_keys()) * static_cast<double>(KvTokenBytes(heads_, dtype));
+    const engine::KvFormat format = BenchKvFormat(heads_, *device_.ops());
+    return static_cast<double>(size.num_keys()) * static_cast<double>(KvTokenBytes(heads_, format));
   }
   double Flops(const AttentionSize& size) const {
     const int64_t pairs =

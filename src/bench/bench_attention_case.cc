@@ -55,8 +55,12 @@ std::vector<int32_t> MakePageTable(const AttentionSize& size, int copies,
 
 }  // namespace
 
-uint64_t KvTokenBytes(const AttentionHeads& heads, DType dtype) {
-  return Count(heads.token_width(0)) * DTypeBytes(dtype);
+const char* KvFormatName(const engine::KvFormat& format) {
+  return format.kind == KvKind::kFp8 ? "fp8" : DTypeName(format.dtype);
+}
+
+uint64_t KvTokenBytes(const AttentionHeads& heads, const engine::KvFormat& format) {
+  return engine::KvBytesPerToken(AttentionConfig(heads), format).value_or(0);
 }
 
 ModelConfig AttentionConfig(const AttentionHeads& heads) {
@@ -78,7 +82,7 @@ Result<std::unique_ptr<AttentionCase>> AttentionCase::Make(const AttentionSize& 
   const int64_t num_pages = copies * size.num_pages();
   MINISGL_ASSIGN_OR_RETURN(
       made->kv_,
-      engine::KvStorage::Make(AttentionConfig(heads), BenchKvDType(*device->ops()),
+      engine::KvStorage::Make(AttentionConfig(heads), BenchKvFormat(heads, *device->ops()),
                               static_cast<int32_t>(num_pages), size.page_size, device->ops()));
   MINISGL_RETURN_IF_ERROR(made->FillKv(num_pages * size.page_size, seed));
   MINISGL_RETURN_IF_ERROR(made->MakeArrays(copies, seed));
@@ -124,7 +128,8 @@ Status AttentionCase::Plan() {
                                                .rows = group_rows_.data(),
                                                .shared_splits = shared_splits_.data()},
                                     .v_head_dim = heads_.latent,
-                                    .values_in_keys = heads_.latent > 0});
+                                    .values_in_keys = heads_.latent > 0,
+                                    .has_codes = heads_.kv_kind == KvKind::kFp8});
   return device_->device()->Synchronize();
 }
 

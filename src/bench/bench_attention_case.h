@@ -21,6 +21,7 @@ struct AttentionHeads {
   int32_t kv = 8;
   int32_t dim = 128;
   int32_t latent = 0;  // features of a key that are its value (latent attention); 0: none
+  KvKind kv_kind = KvKind::kAuto;
 
   int32_t value_dim() const { return latent == 0 ? dim : latent; }
   // Width of a token's queries, keys and stored values for `num_heads` query heads.
@@ -85,10 +86,14 @@ class AttentionCase {
 // A configuration with one layer of these heads, in bf16.
 ModelConfig AttentionConfig(const AttentionHeads& heads);
 
-// Data type of the keys and values of such a layer.
-inline DType BenchKvDType(const Ops& ops) { return KvDType(ops.activation_dtype(), DType::kBF16); }
+// The types of keys and values of such a layer.
+inline engine::KvFormat BenchKvFormat(const AttentionHeads& heads, const Ops& ops) {
+  return {KvDType(ops.activation_dtype(), DType::kBF16), heads.kv_kind};
+}
+// "bf16", or "fp8".
+const char* KvFormatName(const engine::KvFormat& format);
 
 // Bytes of the stored key and value of one token.
-uint64_t KvTokenBytes(const AttentionHeads& heads, DType dtype);
+uint64_t KvTokenBytes(const AttentionHeads& heads, const engine::KvFormat& format);
 
 }  // namespace minisgl::bench

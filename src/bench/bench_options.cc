@@ -103,8 +103,8 @@ void AddBenchOptions(load::OptionTable* app, BenchOptions* options) {
 }
 
 void RemoveSchedulingOptions(load::OptionTable* app) {
-  app->RemoveGroup("Engine",
-                   {"--device", "--threads", "--cpu-target", "--pin-threads", "--deterministic"});
+  app->RemoveGroup("Engine", {"--device", "--threads", "--cpu-target", "--pin-threads",
+                              "--deterministic", "--kv-dtype"});
 }
 
 void AddNanoOptions(load::OptionTable* app, ThroughputOptions* options) {

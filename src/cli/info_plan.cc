@@ -93,6 +93,12 @@ void DescribeQuantization(const ModelConfig& config, const load::EngineSetup& en
   if (!text.empty()) InfoLine("", text, out);
 }
 
+// ", fp8 in 6 of 28 layers", if some have codes.
+std::string CodedLayersText(const MemoryPlan& plan) {
+  if (plan.coded_kv_layers == 0) return "";
+  return fmt::format(", fp8 in {} of {} layers", plan.coded_kv_layers, plan.kv_layers);
+}
+
 }  // namespace
 
 void DescribePlan(const load::EngineSetup& engine, const ModelConfig& config, std::string* out) {
@@ -124,9 +130,10 @@ void DescribePlan(const load::EngineSetup& engine, const ModelConfig& config, st
   DescribeQuantization(config, engine, out);
   InfoLine("  workspace", term::FormatBytes(plan.workspace_bytes), out);
   InfoLine("  KV cache",
-           fmt::format("{}: {} pages of {} tokens, {} a token", term::FormatBytes(plan.kv_bytes),
+           fmt::format("{}: {} pages of {} tokens, {} a token{}", term::FormatBytes(plan.kv_bytes),
                        limits.num_pages, limits.page_size,
-                       term::FormatBytes(plan.kv_bytes_per_token - plan.window_bytes_per_token)),
+                       term::FormatBytes(plan.kv_bytes_per_token - plan.window_bytes_per_token),
+                       CodedLayersText(plan)),
            out);
   if (limits.num_state_slots > 0) {
     const uint64_t slot_bytes = plan.state_bytes / static_cast<uint64_t>(limits.num_state_slots);

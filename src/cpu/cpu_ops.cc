@@ -77,12 +77,12 @@ class CpuOps : public Ops {
 
   KvOrders OrdersOf(const KvLayer& kv) const override {
     const auto head_dim = static_cast<int32_t>(kv.slot_stride);
-    if (KeepsPairs(kv, head_dim, static_cast<int32_t>(kv.value_slot_stride()))) {
+    const auto value_dim = static_cast<int32_t>(kv.value_slot_stride());
+    if (KeepsPairs(kv, head_dim, value_dim) || KeepsCodePairs(kv, head_dim, value_dim)) {
       return {KvOrder::kColumnPairs, KvOrder::kRowPairs};
     }
-    if (kv.base.dtype != DType::kF32) return {};
-    return {KeyLayout(kv, head_dim).transposed ? KvOrder::kColumns : KvOrder::kRows,
-            KvOrder::kRows};
+    const bool in_columns = kv.base.dtype == DType::kF32 && KeyLayout(kv, head_dim).transposed;
+    return {in_columns ? KvOrder::kColumns : KvOrder::kRows, KvOrder::kRows};
   }
 
   Result<std::shared_ptr<void>> Allocate(size_t num_bytes) override {
@@ -181,7 +181,7 @@ class CpuOps : public Ops {
 
   // The bf16 products for the layer's keys and values; null if attention.cc multiplies in f32.
   const Bf16Products* Bf16ProductsOf(const KvLayer& kv) const {
-    if (kv.base.dtype != DType::kBF16) return nullptr;
+    if (kv.base.dtype != DType::kBF16 && !kv.has_codes()) return nullptr;
     switch (target_) {
       case CpuTarget::kAmx:
       case CpuTarget::kAmxVnni:

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cpu/memory.h"
+#include "cpu/naive_keys.h"
 #include "cpu/naive_low_rank.h"
 #include "cpu/naive_sampler.h"
 #include "cpu/naive_states.h"
@@ -121,16 +122,6 @@ double Act(const ActivateParams& p, double x) {
 double Up(const ActivateParams& p, double x) {
   if (p.activation != Activation::kClampedSwiglu) return x;
   return (x > p.limit ? p.limit : x < -p.limit ? -p.limit : x) + 1;
-}
-
-// Index of the first element of a head's key in a slot, and of its value.
-int64_t KeyAt(const KvLayer& kv, int64_t slot, int64_t head) {
-  return slot / kv.page_size * kv.page_stride + slot % kv.page_size * kv.slot_stride +
-         head * kv.head_stride;
-}
-int64_t ValueAt(const KvLayer& kv, int64_t slot, int64_t head) {
-  return slot / kv.page_size * kv.page_stride + kv.v_offset +
-         slot % kv.page_size * kv.value_slot_stride() + head * kv.value_head_stride();
 }
 
 class NaiveOps : public Ops {
@@ -261,16 +252,19 @@ class NaiveOps : public Ops {
       const double query_scale = p.query_scale == nullptr ? 1 : p.query_scale[p.positions[t]];
       for (int32_t h = 0; h < p.num_heads; ++h) {
         const int64_t head = token + h * p.head_dim;
-        Rotate(p, t, head, p.q_norm, query_scale, p.qkv, head);
+        const std::vector<double> q = Rotated(p, t, head, p.q_norm, query_scale);
+        for (int32_t e = 0; e < p.head_dim; ++e) Put(p.qkv, head + e, q[e]);
       }
       for (int32_t h = 0; h < p.num_kv_heads; ++h) {
         const int64_t key = token + key_offset + h * p.head_dim;
-        const int64_t slot = KeyAt(p.kv, p.slots[t], h);
-        Rotate(p, t, key, p.k_norm, 1, p.kv.base, slot);
-        const int64_t to = ValueAt(p.kv, p.slots[t], h);
+        PutKv(p.kv, KeyAt(p.kv, p.slots[t], h), ScaleAt(p.kv, p.slots[t], h, p.kv.k_scales),
+              Rotated(p, t, key, p.k_norm, 1));
+        std::vector<double> value(static_cast<size_t>(value_dim));
         for (int64_t e = 0; e < value_dim; ++e) {
-          Put(p.kv.base, to + e, Get(p.qkv, token + value_offset + h * value_dim + e));
+          value[e] = Get(p.qkv, token + value_offset + h * value_dim + e);
         }
+        PutKv(p.kv, ValueAt(p.kv, p.slots[t], h), ScaleAt(p.kv, p.slots[t], h, p.kv.v_scales),
+              value);
       }
     }
   }
@@ -493,10 +487,10 @@ class NaiveOps : public Ops {
     }
   }
 
-  // Reads the head at element `from` of qkv, normalises it if `norm` is given, rotates it,
-  // multiplies it by `scale` and writes it to element `to` of `out`.
-  static void Rotate(const RopeKvWriteParams& p, int64_t token, int64_t from, const float* norm,
-                     double scale, ActivationPtr out, int64_t to) {
+  // Reads the head at element `from` of qkv, normalises it if `norm` is given, rotates it, and
+  // multiplies it by `scale`.
+  static std::vector<double> Rotated(const RopeKvWriteParams& p, int64_t token, int64_t from,
+                                     const float* norm, double scale) {
     std::vector<double> x(static_cast<size_t>(p.head_dim));
     for (int32_t e = 0; e < p.head_dim; ++e) x[e] = Get(p.qkv, from + e);
     if (norm != nullptr && !p.norm_last) Normalize(norm, p.norm_eps, &x);
@@ -508,7 +502,8 @@ class NaiveOps : public Ops {
       x[i + half] = b * cos + a * sin;
     }
     if (norm != nullptr && p.norm_last) Normalize(norm, p.norm_eps, &x);
-    for (int32_t e = 0; e < p.head_dim; ++e) Put(out, to + e, x[e] * scale);
+    for (double& element : x) element *= scale;
+    return x;
   }
 
   // Softmax over the keys that the token sees, in the two passes of the definition.
@@ -528,8 +523,11 @@ class NaiveOps : public Ops {
     double largest = p.sinks != nullptr ? p.sinks[head] : -std::numeric_limits<double>::infinity();
     for (int64_t key = first; key < key_end; ++key) {
       const int64_t k = KeyAt(p.kv, slot_of(key), kv_head);
+      const int64_t scale = ScaleAt(p.kv, slot_of(key), kv_head, p.kv.k_scales);
       double score = 0;
-      for (int32_t e = 0; e < p.head_dim; ++e) score += Get(p.qkv, q + e) * Get(p.kv.base, k + e);
+      for (int32_t e = 0; e < p.head_dim; ++e) {
+        score += Get(p.qkv, q + e) * GetKv(p.kv, k, scale, e);
+      }
       score *= p.scale;
       if (p.distance_bias != nullptr) {
         score += p.distance_bias[head * p.distance_stride + p.distance_origin + key - position];
@@ -545,8 +543,9 @@ class NaiveOps : public Ops {
     for (int64_t key = first; key < key_end; ++key) {
       const double weight = std::exp(scores_[key - first] - largest);
       const int64_t v = ValueAt(p.kv, slot_of(key), kv_head);
+      const int64_t scale = ScaleAt(p.kv, slot_of(key), kv_head, p.kv.v_scales);
       total += weight;
-      for (int64_t e = 0; e < value_dim; ++e) sum[e] += weight * Get(p.kv.base, v + e);
+      for (int64_t e = 0; e < value_dim; ++e) sum[e] += weight * GetKv(p.kv, v, scale, e);
     }
     const int64_t out = (token * p.num_heads + head) * value_dim;
     for (int64_t e = 0; e < value_dim; ++e) Put(p.out, out + e, sum[e] / total);

@@ -64,7 +64,7 @@ DeviceDrafter::DeviceDrafter(const ModelConfig& whole, StepState* state, uint32_
       limits_(state->limits()),
       width_(DraftStateWidth(config_)),
       has_parts_(TurnsByParts(config_) && (limits_.extras & kGivesPositions) != 0),
-      heads_(HeadsOfLayers(state->model().drafter()->config())),
+      heads_(HeadsOfLayers(state->model().drafter()->config(), limits_.kv_kind)),
       counts_(counts),
       raw_logits_(raw_logits) {}
 
@@ -207,7 +207,8 @@ void DeviceDrafter::PlanAttention(const ForwardInput& input) {
                          .head_dim = planned.heads.head_dim,
                          .sliding_window = planned.window,
                          .v_head_dim = planned.heads.v_head_dim,
-                         .values_in_keys = planned.heads.values_in_keys});
+                         .values_in_keys = planned.heads.values_in_keys,
+                         .has_codes = planned.heads.has_codes});
   }
 }
 

@@ -91,7 +91,7 @@ DeviceStep::DeviceStep(std::unique_ptr<StepState> state, DeviceOps* ops)
       state_(std::move(state)),
       grouper_(limits().max_running_requests + 1, limits().page_size) {
   const ModelConfig& config = state_->config();
-  heads_ = HeadsOfLayers(config);
+  heads_ = HeadsOfLayers(config, state_->limits().kv_kind);
   for (const LayerConfig& layer : config.layers) {
     groups_rows_ = groups_rows_ || layer.sliding_window == 0;
   }
@@ -440,7 +440,8 @@ void DeviceStep::PlanAttention(const StepShape& shape, const PlannedHeads& plann
                                           ? nullptr
                                           : Meta<int32_t>(layout_.decode_rows),
                        .v_head_dim = heads.v_head_dim,
-                       .values_in_keys = heads.values_in_keys});
+                       .values_in_keys = heads.values_in_keys,
+                       .has_codes = heads.has_codes});
 }
 
 void DeviceStep::RunDrafts(const InFlightStep& step) {

@@ -41,12 +41,14 @@ void MoveColumns(const HeadPage& head) {
   }
 }
 
+// Each element has kElement bytes.
+template <size_t kElement>
 void MoveRowPairs(const HeadPage& head) {
   for (int64_t token = 0; token < head.num_tokens; ++token) {
     std::byte* const page = head.page + (token / 2 * 2 * head.width + token % 2) * head.element;
     std::byte* const block = head.block + token * head.width * head.element;
     for (int64_t i = 0; i < head.width; ++i) {
-      Move(head.direction, page + 2 * i * head.element, block + i * head.element, sizeof(uint16_t));
+      Move(head.direction, page + 2 * i * head.element, block + i * head.element, kElement);
     }
   }
 }
@@ -62,12 +64,20 @@ void MoveHead(KvOrder order, const HeadPage& head) {
       MoveColumns<sizeof(float)>(head);
       break;
     case KvOrder::kColumnPairs:
+      if (head.element == 1) {
+        MoveColumns<2>(head);
+        break;
+      }
       MINISGL_CHECK(head.element == sizeof(uint16_t), "pairs of {} bytes", head.element);
       MoveColumns<2 * sizeof(uint16_t)>(head);
       break;
     case KvOrder::kRowPairs:
+      if (head.element == 1) {
+        MoveRowPairs<1>(head);
+        break;
+      }
       MINISGL_CHECK(head.element == sizeof(uint16_t), "pairs of {} bytes", head.element);
-      MoveRowPairs(head);
+      MoveRowPairs<sizeof(uint16_t)>(head);
       break;
   }
 }
@@ -112,6 +122,10 @@ void KvBlockLayout::CopyPage(Direction direction, int32_t layer, int32_t index, 
   copy_heads(orders.keys, of.slot_stride, page, block);
   if (of.values_in_keys) return;
   copy_heads(orders.values, of.value_slot_stride(), page + values, block + values * num_pages);
+  if (!of.has_codes()) return;
+  for (const int64_t scales : {of.k_scales, of.v_scales}) {
+    copy_heads(KvOrder::kRows, 1, page + scales, block + scales * num_pages);
+  }
 }
 
 }  // namespace minisgl::engine

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "engine/kv_storage.h"
 #include "minisgl/base/checked_math.h"
 
 namespace minisgl::engine {
@@ -19,9 +18,9 @@ constexpr int64_t kPagesMax = std::numeric_limits<int32_t>::max() - 1;
 }  // namespace
 
 std::optional<KvSplit> KvSplit::Make(const ModelConfig& config, const EngineLimits& limits,
-                                     int32_t max_prefill_tokens, DType dtype, int32_t num_ranks,
-                                     uint64_t beside_per_token) {
-  const auto own = KvBytesPerToken(config, dtype);
+                                     int32_t max_prefill_tokens, const KvFormat& format,
+                                     int32_t num_ranks, uint64_t beside_per_token) {
+  const auto own = KvBytesPerToken(config, format);
   const auto token = own ? CheckedAdd(*own, beside_per_token) : std::nullopt;
   const auto page_size = static_cast<uint64_t>(limits.page_size) * static_cast<uint64_t>(num_ranks);
   const auto all = token ? CheckedMul(*token, page_size) : std::nullopt;
@@ -36,7 +35,7 @@ std::optional<KvSplit> KvSplit::Make(const ModelConfig& config, const EngineLimi
   const int64_t entitled = math.PagesOf(limits.max_in_flight);
   if (entitled >= longest) return split;
   split.window_ = window;
-  split.window_page_bytes_ = *WindowBytesPerToken(config, dtype) * page_size;  // <= *all
+  split.window_page_bytes_ = *WindowBytesPerToken(config, format) * page_size;  // <= *all
   split.page_bytes_ -= split.window_page_bytes_;
   split.windows_of_request_ = entitled;
   split.pages_of_request_ =

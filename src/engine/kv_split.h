@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <optional>
 
+#include "engine/kv_storage.h"
 #include "minisgl/base/window_math.h"
 #include "minisgl/engine/engine.h"
-#include "minisgl/tensor/dtype.h"
 #include "minisgl/weights/model_config.h"
 
 namespace minisgl::engine {
@@ -24,8 +24,8 @@ class KvSplit {
   // with the heads of `config`, and in each page with `beside_per_token` bytes of a token in the
   // layers of other models.
   static std::optional<KvSplit> Make(const ModelConfig& config, const EngineLimits& limits,
-                                     int32_t max_prefill_tokens, DType dtype, int32_t num_ranks = 1,
-                                     uint64_t beside_per_token = 0);
+                                     int32_t max_prefill_tokens, const KvFormat& format,
+                                     int32_t num_ranks = 1, uint64_t beside_per_token = 0);
 
   // The longest window of any layer, in keys; 0 without window pages.
   int32_t window() const { return window_; }

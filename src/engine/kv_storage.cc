@@ -12,52 +12,106 @@ namespace minisgl::engine {
 
 namespace {
 
-// Elements of a token's keys and values.
-std::optional<uint64_t> TokenElements(const LayerShape& shape) {
+// Bytes of a token's keys and values in one layer, with their scales.
+std::optional<uint64_t> LayerTokenBytes(const KvFormat& format, const LayerConfig& layer,
+                                        const LayerShape& shape) {
+  const DType dtype = KvDTypeOf(format, layer, shape);
   const auto value_dim = static_cast<uint64_t>(shape.values_in_keys ? 0 : shape.value_dim);
+  const uint64_t scales = dtype == DType::kE4M3 ? 2 : 0;
+  const uint64_t elements = static_cast<uint64_t>(shape.head_dim) + value_dim;  // 31 bits each
   const uint64_t factors[] = {static_cast<uint64_t>(shape.num_kv_heads),
-                              static_cast<uint64_t>(shape.head_dim) + value_dim};
+                              elements * DTypeBytes(dtype) + scales};
   return CheckedProduct(factors);
 }
 
-// Bytes of a token in the layers with keys and values of their own that `counts` is true for.
-template <typename Counts>
-std::optional<uint64_t> TokenBytes(const ModelConfig& config, DType dtype, const Counts& counts) {
-  std::optional<uint64_t> sum = 0;
-  const auto add = [&](std::optional<uint64_t> elements, uint64_t num_layers) {
-    if (elements) elements = CheckedMul(*elements, num_layers);
-    sum = sum && elements ? CheckedAdd(*sum, *elements) : std::nullopt;
-  };
+// Calls visit(layer, shape, count) for `count` equal layers with keys and values of their own.
+template <typename Visit>
+void ForEachKvLayer(const ModelConfig& config, const Visit& visit) {
   const auto num_listed = static_cast<int32_t>(std::ssize(config.layers));
   for (int32_t i = 0; i < std::min(num_listed, config.num_layers); ++i) {
     const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
     const bool has_keys = HasAttention(layer.mixer) && layer.kv_layer < 0;
-    if (has_keys && counts(layer)) add(TokenElements(LayerShapeOf(config, i)), 1);
+    if (has_keys) visit(layer, LayerShapeOf(config, i), 1);
   }
-  if (config.num_layers > num_listed && counts(LayerConfig())) {
-    add(TokenElements(LayerShapeOf(config, num_listed)),
-        static_cast<uint64_t>(config.num_layers - num_listed));
+  if (config.num_layers > num_listed) {
+    visit(LayerConfig(), LayerShapeOf(config, num_listed), config.num_layers - num_listed);
   }
-  return sum ? CheckedMul(*sum, DTypeBytes(dtype)) : std::nullopt;
+}
+
+// Bytes of a token in the layers with keys and values of their own that `counts` is true for.
+template <typename Counts>
+std::optional<uint64_t> TokenBytes(const ModelConfig& config, const KvFormat& format,
+                                   const Counts& counts) {
+  std::optional<uint64_t> sum = 0;
+  ForEachKvLayer(config, [&](const LayerConfig& layer, const LayerShape& shape, int32_t count) {
+    if (!counts(layer)) return;
+    auto bytes = LayerTokenBytes(format, layer, shape);
+    if (bytes) bytes = CheckedMul(*bytes, static_cast<uint64_t>(count));
+    sum = sum && bytes ? CheckedAdd(*sum, *bytes) : std::nullopt;
+  });
+  return sum;
+}
+
+// The layer in pages of `page_size` tokens; its memory is to be set.
+KvLayer LayOut(DType dtype, const LayerShape& shape, int32_t page_size) {
+  const int64_t k_head_stride = int64_t{page_size} * shape.head_dim;
+  const bool in_keys = shape.values_in_keys;
+  const int64_t v_head_stride = in_keys ? k_head_stride : int64_t{page_size} * shape.value_dim;
+  const int64_t k_elements = k_head_stride * shape.num_kv_heads;
+  const int64_t elements = in_keys ? k_elements : k_elements + v_head_stride * shape.num_kv_heads;
+  KvLayer layer = {.base = {nullptr, dtype},
+                   .page_stride = elements,
+                   .slot_stride = shape.head_dim,
+                   .head_stride = k_head_stride,
+                   .v_offset = in_keys ? shape.head_dim - shape.value_dim : k_elements,
+                   .page_size = page_size,
+                   .v_slot_stride = in_keys ? shape.head_dim : shape.value_dim,
+                   .v_head_stride = v_head_stride,
+                   .values_in_keys = in_keys};
+  if (layer.has_codes()) {
+    const int64_t scales = int64_t{page_size} * shape.num_kv_heads;
+    layer.k_scales = elements;
+    layer.v_scales = elements + scales;
+    layer.page_stride = elements + 2 * scales;
+  }
+  return layer;
 }
 
 }  // namespace
 
-std::optional<uint64_t> KvBytesPerToken(const ModelConfig& config, DType dtype) {
-  return TokenBytes(config, dtype, [](const LayerConfig&) { return true; });
+bool IsCodedLayer(const LayerConfig& layer, const LayerShape& shape) {
+  constexpr int kMultiple = 16;
+  return layer.sliding_window == 0 && !shape.values_in_keys && shape.head_dim % kMultiple == 0 &&
+         shape.value_dim % kMultiple == 0;
 }
 
-std::optional<uint64_t> WindowBytesPerToken(const ModelConfig& config, DType dtype) {
-  return TokenBytes(config, dtype,
+DType KvDTypeOf(const KvFormat& format, const LayerConfig& layer, const LayerShape& shape) {
+  return format.kind == KvKind::kFp8 && IsCodedLayer(layer, shape) ? DType::kE4M3 : format.dtype;
+}
+
+std::optional<uint64_t> KvBytesPerToken(const ModelConfig& config, const KvFormat& format) {
+  return TokenBytes(config, format, [](const LayerConfig&) { return true; });
+}
+
+std::optional<uint64_t> WindowBytesPerToken(const ModelConfig& config, const KvFormat& format) {
+  return TokenBytes(config, format,
                     [](const LayerConfig& layer) { return layer.sliding_window > 0; });
 }
 
-Result<KvStorage> KvStorage::Make(const ModelConfig& config, DType dtype, int32_t num_pages,
-                                  int32_t page_size, Ops* ops, int32_t num_window_pages,
-                                  std::span<const ModelConfig> beside) {
+void CountKvLayers(const ModelConfig& config, const KvFormat& format, int32_t* all,
+                   int32_t* coded) {
+  ForEachKvLayer(config, [&](const LayerConfig& layer, const LayerShape& shape, int32_t count) {
+    *all += count;
+    if (KvDTypeOf(format, layer, shape) == DType::kE4M3) *coded += count;
+  });
+}
+
+Result<KvStorage> KvStorage::Make(const ModelConfig& config, const KvFormat& format,
+                                  int32_t num_pages, int32_t page_size, Ops* ops,
+                                  int32_t num_window_pages, std::span<const ModelConfig> beside) {
   KvStorage storage;
   MINISGL_ASSIGN_OR_RETURN(
-      storage.layers_, storage.Take(config, dtype, num_pages, page_size, ops, num_window_pages));
+      storage.layers_, storage.Take(config, format, num_pages, page_size, ops, num_window_pages));
   for (const ModelConfig& other : beside) {
     if (!other.draft_head.kv_layers.empty()) {  // they are the target's
       std::vector<KvLayer>& layers = storage.beside_.emplace_back();
@@ -67,12 +121,12 @@ Result<KvStorage> KvStorage::Make(const ModelConfig& config, DType dtype, int32_
       continue;
     }
     MINISGL_ASSIGN_OR_RETURN(storage.beside_.emplace_back(),
-                             storage.Take(other, dtype, num_pages, page_size, ops, 0));
+                             storage.Take(other, format, num_pages, page_size, ops, 0));
   }
   return storage;
 }
 
-Result<std::vector<KvLayer>> KvStorage::Take(const ModelConfig& config, DType dtype,
+Result<std::vector<KvLayer>> KvStorage::Take(const ModelConfig& config, const KvFormat& format,
                                              int32_t num_pages, int32_t page_size, Ops* ops,
                                              int32_t num_window_pages) {
   std::vector<KvLayer> layers;
@@ -89,27 +143,15 @@ Result<std::vector<KvLayer>> KvStorage::Take(const ModelConfig& config, DType dt
       continue;
     }
     const LayerShape shape = LayerShapeOf(config, i);
-    const int64_t k_head_stride = int64_t{page_size} * shape.head_dim;
-    const bool in_keys = shape.values_in_keys;
-    const int64_t v_head_stride = in_keys ? k_head_stride : int64_t{page_size} * shape.value_dim;
-    const int64_t k_elements = k_head_stride * shape.num_kv_heads;
-    const int64_t page_stride =
-        in_keys ? k_elements : k_elements + v_head_stride * shape.num_kv_heads;
+    KvLayer laid = LayOut(KvDTypeOf(format, layer, shape), shape, page_size);
     const bool has_window = num_window_pages > 0 && layer.sliding_window > 0;
     const int32_t pages = has_window ? num_window_pages : num_pages;
-    MINISGL_ASSIGN_OR_RETURN(
-        auto memory,
-        ActivationArray::Make(
-            ops, dtype, {static_cast<uint64_t>(pages) + 1, static_cast<uint64_t>(page_stride)}));
-    layers.push_back({.base = memory.ptr(),
-                      .page_stride = page_stride,
-                      .slot_stride = shape.head_dim,
-                      .head_stride = k_head_stride,
-                      .v_offset = in_keys ? shape.head_dim - shape.value_dim : k_elements,
-                      .page_size = page_size,
-                      .v_slot_stride = in_keys ? shape.head_dim : shape.value_dim,
-                      .v_head_stride = v_head_stride,
-                      .values_in_keys = in_keys});
+    MINISGL_ASSIGN_OR_RETURN(auto memory,
+                             ActivationArray::Make(ops, laid.base.dtype,
+                                                   {static_cast<uint64_t>(pages) + 1,
+                                                    static_cast<uint64_t>(laid.page_stride)}));
+    laid.base = memory.ptr();
+    layers.push_back(laid);
     own_layers_.push_back(layers.back());
     memory_.push_back(std::move(memory));
   }

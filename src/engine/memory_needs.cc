@@ -75,19 +75,21 @@ struct ModelNeeds {
 };
 
 // The target's keys and values decide the type of all: a page has one.
-DType KvTypeOf(const ModelList& models, const PlanOptions& options) {
-  return KvDType(options.activation_dtype(), FormatOf(models[0], options).dtype);
+KvFormat KvFormatOf(const ModelList& models, const PlanOptions& options) {
+  return {KvDType(options.activation_dtype(), FormatOf(models[0], options).dtype), options.kv_kind};
 }
 
 // Bytes of a token in the layers that `model` has in pages, on `rank`.
-std::optional<uint64_t> PageShare(const ListedModel& model, const Rank& rank, DType dtype) {
+std::optional<uint64_t> PageShare(const ListedModel& model, const Rank& rank,
+                                  const KvFormat& format) {
   if (model.layers() == nullptr) return 0;
-  return KvBytesPerToken(RankConfig(*model.layers(), model.RankOf(rank)), dtype);
+  return KvBytesPerToken(RankConfig(*model.layers(), model.RankOf(rank)), format);
 }
 
 // `kept_layers`: of the target.
 std::optional<ModelNeeds> CountOnRank(const ListedModel& model, const PlanOptions& options,
-                                      int64_t max_seq_len, const Rank& rank, DType kv_dtype,
+                                      int64_t max_seq_len, const Rank& rank,
+                                      const KvFormat& kv_format,
                                       const std::vector<int32_t>& kept_layers) {
   DecoderOptions decoder = {
       .weight_format = FormatOf(model, options),
@@ -112,7 +114,7 @@ std::optional<ModelNeeds> CountOnRank(const ListedModel& model, const PlanOption
   const auto scratch = options.device != nullptr
                            ? 0
                            : model.ScratchBytes(decoder, ThreadsOfRank(options.num_threads, rank));
-  const auto kv = PageShare(model, rank, kv_dtype);
+  const auto kv = PageShare(model, rank, kv_format);
   const auto slot = model.layers() == nullptr
                         ? 0
                         : StateBytesPerSlot(RankConfig(*model.layers(), model.RankOf(rank)));
@@ -122,12 +124,12 @@ std::optional<ModelNeeds> CountOnRank(const ListedModel& model, const PlanOption
 
 // On all ranks; on devices, the most of each that one needs. Nothing if a size exceeds 2^64.
 std::optional<ModelNeeds> CountOnRanks(const ListedModel& model, const PlanOptions& options,
-                                       int64_t max_seq_len, DType kv_dtype,
+                                       int64_t max_seq_len, const KvFormat& kv_format,
                                        const std::vector<int32_t>& kept_layers) {
   ModelNeeds all;
   for (int32_t index = 0; index < options.num_ranks; ++index) {
-    const auto one =
-        CountOnRank(model, options, max_seq_len, {index, options.num_ranks}, kv_dtype, kept_layers);
+    const auto one = CountOnRank(model, options, max_seq_len, {index, options.num_ranks}, kv_format,
+                                 kept_layers);
     if (!one) return std::nullopt;
     for (const auto part :
          {&ModelNeeds::weight_bytes, &ModelNeeds::workspace_bytes, &ModelNeeds::scratch_bytes,
@@ -243,10 +245,22 @@ WeightFormat FormatOf(const ListedModel& model, const PlanOptions& options) {
   return model.FormatFor(options.weight_dtype, options.quantization);
 }
 
+std::pair<int32_t, int32_t> CountKvLayersOf(const ModelList& models, const PlanOptions& options) {
+  const KvFormat format = KvFormatOf(models, options);
+  int32_t all = 0, coded = 0;
+  for (size_t i = 0; i < models.size(); ++i) {
+    const ModelConfig* const layers = models[i].layers();
+    if (layers == nullptr || !layers->draft_head.kv_layers.empty()) continue;
+    CountKvLayers(*layers, format, &all, &coded);
+  }
+  return {all, coded};
+}
+
 EngineLimits LimitsOf(const ModelList& models, const PlanOptions& options, int64_t max_seq_len) {
   EngineLimits limits;
   limits.vocab_size = models.target().vocab_size;
   limits.page_size = options.page_size;
+  limits.kv_kind = options.kv_kind;
   limits.max_running_requests = options.max_running_requests;
   limits.max_seq_len = static_cast<int32_t>(max_seq_len);
   limits.max_step_tokens = options.max_prefill_tokens + options.max_running_requests;
@@ -282,19 +296,19 @@ Status CheckAllDivide(const ModelList& models, int32_t num_ranks) {
 std::optional<Needs> CountNeeds(const ModelList& models, const PlanOptions& options,
                                 int64_t max_seq_len) {
   const EngineLimits limits = LimitsOf(models, options, max_seq_len);
-  const DType kv_dtype = KvTypeOf(models, options);
+  const KvFormat kv_format = KvFormatOf(models, options);
   const Rank first = {0, options.num_ranks};
   Needs needs;
   std::vector<std::optional<uint64_t>> weights, workspaces, beside;
   for (size_t i = 0; i < models.size(); ++i) {
     const ListedModel& model = models[i];
-    const auto own = CountOnRanks(model, options, max_seq_len, kv_dtype, models.KeptLayers());
+    const auto own = CountOnRanks(model, options, max_seq_len, kv_format, models.KeptLayers());
     if (!own) return std::nullopt;
     const auto workspace = CheckedAdd(own->workspace_bytes, own->scratch_bytes);
     weights.push_back(own->weight_bytes);
     workspaces.push_back(workspace);
     if (i == 0) needs.slot_bytes = own->slot_bytes;
-    if (i > 0) beside.push_back(PageShare(model, first, kv_dtype));
+    if (i > 0) beside.push_back(PageShare(model, first, kv_format));
     needs.models.push_back({model.role(), model.name(), FormatOf(model, options), own->weight_bytes,
                             workspace.value_or(0), own->kv_per_token, model.is_cut()});
   }
@@ -304,9 +318,9 @@ std::optional<Needs> CountNeeds(const ModelList& models, const PlanOptions& opti
   if (!beside_per_token) return std::nullopt;
   needs.kept_per_token =
       *kept_per_token * static_cast<uint64_t>(options.device != nullptr ? 1 : options.num_ranks);
-  const auto kv =
-      KvSplit::Make(RankConfig(models.target(), first), limits, options.max_prefill_tokens,
-                    kv_dtype, options.device != nullptr ? 1 : options.num_ranks, *beside_per_token);
+  const auto kv = KvSplit::Make(
+      RankConfig(models.target(), first), limits, options.max_prefill_tokens, kv_format,
+      options.device != nullptr ? 1 : options.num_ranks, *beside_per_token);
   if (!kv) return std::nullopt;
   needs.kv = *kv;
   needs.graph_bytes = GraphBytes(models, options, limits);
@@ -335,14 +349,14 @@ Result<std::vector<RankBytes>> CountRankBytes(const ModelList& models,
                                               const ModelEngineOptions& options) {
   MINISGL_RETURN_IF_ERROR(engine::CheckAllDivide(models, options.num_ranks));
   const engine::PlanOptions plan{options};
-  const DType kv_dtype = engine::KvTypeOf(models, plan);
+  const engine::KvFormat kv_format = engine::KvFormatOf(models, plan);
   std::vector<RankBytes> ranks(static_cast<size_t>(options.num_ranks));
   for (int32_t index = 0; index < options.num_ranks; ++index) {
     const Rank rank = {index, options.num_ranks};
     for (size_t i = 0; i < models.size(); ++i) {
       const auto weights = models[i].WeightBytes(
           {.weight_format = engine::FormatOf(models[i], plan), .rank = models[i].RankOf(rank)});
-      const auto kv = engine::PageShare(models[i], rank, kv_dtype);
+      const auto kv = engine::PageShare(models[i], rank, kv_format);
       RankBytes* const own = &ranks[static_cast<size_t>(index)];
       const auto weight_sum = weights ? CheckedAdd(own->weights, *weights) : std::nullopt;
       const auto kv_sum = kv ? CheckedAdd(own->kv_per_token, *kv) : std::nullopt;

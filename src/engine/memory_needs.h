@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "engine/kv_split.h"
@@ -61,6 +62,8 @@ struct Needs {
   std::vector<PlannedModel> models;  // parts of the sums above
 };
 
+// The layers of all models with keys and values of their own, and how many of them have codes.
+std::pair<int32_t, int32_t> CountKvLayersOf(const ModelList& models, const PlanOptions& options);
 // The format of a model's weights in memory.
 WeightFormat FormatOf(const ListedModel& model, const PlanOptions& options);
 

@@ -18,6 +18,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -163,6 +164,7 @@ std::optional<MemoryPlan> TryPlan(const ModelList& models, const PlanOptions& op
   if (models.tower() != nullptr) plan.kept_embeddings = options.encoder_cache;
   plan.max_seq_len_reason = SeqLenReason(models, options, max_seq_len);
   plan.models = needs.models;
+  std::tie(plan.kv_layers, plan.coded_kv_layers) = CountKvLayersOf(models, options);
   return plan;
 }
 
@@ -442,6 +444,20 @@ bool IsShort(const ModelList& models, const PlanOptions& options, const MemoryPl
   return options.max_seq_len == 0 && plan.limits.max_seq_len < UsefulSeqLen(models, options);
 }
 
+Status CheckKvKind(const ModelList& models, const PlanOptions& options) {
+  if (options.kv_kind == KvKind::kAuto) return Status();
+  const char* const name = SettingName(Setting::kKvDType);
+  if (options.device != nullptr && models.target().adds_distances()) {
+    return UsageError("{} fp8: this model adds numbers of distances to scores; run it on the CPU",
+                      name);
+  }
+  if (CountKvLayersOf(models, options).second > 0) return Status();
+  return UsageError(
+      "{} fp8: no layer of this model can keep keys and values in 8 bits: layers with a sliding "
+      "window, with latent attention, or with heads whose width is no multiple of 16 cannot",
+      name);
+}
+
 Status CheckOptions(const ModelList& models, const PlanOptions& options) {
   if (options.page_size < 1 || options.page_size > 64 ||
       (options.page_size & (options.page_size - 1)) != 0) {
@@ -480,6 +496,7 @@ Status CheckOptions(const ModelList& models, const PlanOptions& options) {
                       SettingName(Setting::kQuantize),
                       WeightFormat(DType::kBF16, options.quantization).Name());
   }
+  MINISGL_RETURN_IF_ERROR(CheckKvKind(models, options));
   MINISGL_RETURN_IF_ERROR(CheckAllDivide(models, options.num_ranks));
   MINISGL_RETURN_IF_ERROR(CheckHostLayers(models, options));
   if (options.max_seq_len == 0) return Status();

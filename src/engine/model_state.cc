@@ -32,7 +32,7 @@ Result<std::unique_ptr<ModelState>> ModelState::Make(const ModelList& models,
                          .host_format = plan.host_format};
   MINISGL_CHECK(plan.num_host_layers == 0 || host_ops != nullptr, "experts on no host");
   state->host_ops_ = std::move(host_ops);
-  state->kv_dtype_ = KvDType(options.activation_dtype, plan.weight_format.dtype);
+  state->kv_format_ = {KvDType(options.activation_dtype, plan.weight_format.dtype), limits.kv_kind};
   MINISGL_ASSIGN_OR_RETURN(state->decoder_, Decoder::Load(models.target(), files[0], options, ops));
   options.takes_adapters = false;  // a model beside the target runs without
   options.num_host_layers = 0;
@@ -85,7 +85,7 @@ Status ModelState::LoadBeside(const ListedModel& model, const Checkpoint& checkp
 
 Status ModelState::TakePages(int32_t num_pages, int32_t num_window_pages) {
   kv_ = KvStorage();
-  MINISGL_ASSIGN_OR_RETURN(kv_, KvStorage::Make(config_, kv_dtype_, num_pages, page_size_, ops_,
+  MINISGL_ASSIGN_OR_RETURN(kv_, KvStorage::Make(config_, kv_format_, num_pages, page_size_, ops_,
                                                 num_window_pages, configs_in_pages_));
   return Status();
 }

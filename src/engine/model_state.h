@@ -72,7 +72,7 @@ class ModelState {
   const int32_t page_size_;
   Ops* const ops_;
   std::shared_ptr<Ops> host_ops_;  // of experts on the host; null: none are there
-  DType kv_dtype_ = DType::kF32;
+  KvFormat kv_format_ = DType::kF32;
   std::unique_ptr<Decoder> decoder_;
   std::vector<std::unique_ptr<RankModel>> beside_;  // may read the target's tables
   Tower* tower_ = nullptr;                          // of those

@@ -3,18 +3,21 @@
 
 #include <algorithm>
 
+#include "engine/kv_storage.h"
 #include "minisgl/base/check.h"
 
 namespace minisgl::engine {
 
-std::vector<PlannedHeads> HeadsOfLayers(const ModelConfig& config) {
+std::vector<PlannedHeads> HeadsOfLayers(const ModelConfig& config, KvKind kv_kind) {
   std::vector<PlannedHeads> all;
   for (int32_t i = 0; i < config.num_layers; ++i) {
     const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
     if (!HasAttention(layer.mixer)) continue;
     const LayerShape shape = LayerShapeOf(config, i);
-    const AttentionHeads heads = {shape.num_heads, shape.num_kv_heads, shape.head_dim,
-                                  shape.value_dim, shape.values_in_keys};
+    const AttentionHeads heads = {
+        shape.num_heads,      shape.num_kv_heads,
+        shape.head_dim,       shape.value_dim,
+        shape.values_in_keys, kv_kind == KvKind::kFp8 && IsCodedLayer(layer, shape)};
     auto found = std::find_if(all.begin(), all.end(),
                               [&](const PlannedHeads& planned) { return planned.heads == heads; });
     if (found == all.end()) found = all.insert(all.end(), {.heads = heads});
@@ -34,7 +37,7 @@ DeviceLimits DeviceLimitsOf(const ModelList& models, const Rank& rank, const Eng
     const ModelConfig own = RankConfig(*models[i].layers(), models[i].RankOf(rank));
     device.num_experts = std::max(device.num_experts, own.experts.num_experts);
     device.num_chosen = std::max(device.num_chosen, own.experts.num_chosen);
-    for (const PlannedHeads& planned : HeadsOfLayers(own)) {
+    for (const PlannedHeads& planned : HeadsOfLayers(own, limits.kv_kind)) {
       if (std::find(all.begin(), all.end(), planned.heads) == all.end()) {
         all.push_back(planned.heads);
       }
@@ -51,6 +54,7 @@ DeviceLimits DeviceLimitsOf(const ModelList& models, const Rank& rank, const Eng
   device.head_dim = all[0].head_dim;
   device.v_head_dim = all[0].v_head_dim;
   device.values_in_keys = all[0].values_in_keys;
+  device.has_codes = all[0].has_codes;
   device.other_heads.assign(all.begin() + 1, all.end());
   return device;
 }

@@ -18,7 +18,7 @@ struct PlannedHeads {
   AttentionHeads heads;
   int32_t window = 0;
 };
-std::vector<PlannedHeads> HeadsOfLayers(const ModelConfig& config);
+std::vector<PlannedHeads> HeadsOfLayers(const ModelConfig& config, KvKind kv_kind);
 
 // The largest step of any model on `rank`, as the device's operations reserve memory for it.
 // `num_host_layers`: the target's layers whose experts are on the host.

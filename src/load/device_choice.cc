@@ -169,6 +169,7 @@ ModelEngineOptions ToModelEngineOptions(const EngineOptions& options) {
   engine.max_seq_len = options.max_seq_len;
   engine.encoder_cache = options.encoder_cache;
   engine.page_size = options.page_size;
+  engine.kv_kind = options.kv_kind;
   engine.num_pages = options.num_pages;
   engine.memory_ratio = options.memory_ratio;
   engine.graph_max_rows = options.cuda_graph_max_rows;

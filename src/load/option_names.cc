@@ -14,6 +14,8 @@ const char* OptionName(Setting setting) {
       return "--deterministic";
     case Setting::kDType:
       return "--dtype";
+    case Setting::kKvDType:
+      return "--kv-dtype";
     case Setting::kMaxPrefillLength:
       return "--max-prefill-length";
     case Setting::kMaxRunningRequests:

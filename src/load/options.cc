@@ -190,6 +190,12 @@ void AddSizeOptions(OptionTable* app, const std::string& group, EngineOptions* o
   add("--page-size", &options->page_size, "N", "Tokens in a page: 1, 2, 4, ... 64 (default 16)",
       CheckPageSize)
       ->Advanced();
+  app->AddChoice("--kv-dtype", &options->kv_kind, kKvKindChoices,
+                 "Type of the KV cache: auto or fp8, which takes half the memory and rounds keys "
+                 "and values (default auto)")
+      ->TypeName("TYPE")
+      ->Group(group)
+      ->Advanced();
   add("--encoder-budget", &options->encoder_budget, "N",
       "Maximum tokens of pictures that a step encodes (default: those of prompts; on CUDA 4096)",
       IntegerIn(1, 1 << 20))

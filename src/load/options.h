@@ -15,6 +15,7 @@
 #include "load/grammar_options.h"
 #include "load/option_table.h"
 #include "minisgl/base/number_range.h"
+#include "minisgl/engine/kv_kind.h"
 #include "minisgl/sampling_params.h"
 #include "minisgl/sched/scheduler.h"
 #include "minisgl/tensor/dtype.h"
@@ -51,6 +52,8 @@ inline constexpr Choice<AdmissionPolicy> kAdmissionChoices[] = {
     {"optimistic", AdmissionPolicy::kOptimistic}, {"reserve", AdmissionPolicy::kReserve}};
 inline constexpr Choice<QueuePolicy> kPolicyChoices[] = {{"priority", QueuePolicy::kPriority},
                                                          {"fcfs", QueuePolicy::kFcfs}};
+
+inline constexpr Choice<KvKind> kKvKindChoices[] = {{"auto", KvKind::kAuto}, {"fp8", KvKind::kFp8}};
 
 // What computes the sums over several GPUs.
 enum class RankSumsBy : uint8_t { kOwn, kNccl };
@@ -126,6 +129,7 @@ struct EngineOptions {
   double memory_ratio = 0;             // 0: the device's default
   int32_t num_pages = 0;               // 0: chosen by the memory plan
   int32_t page_size = 16;
+  KvKind kv_kind = KvKind::kAuto;
   // Pictures: whether the model's tower is left out, and the embeddings that a step makes and that
   // are kept (SchedulerOptions). A budget of 0: the device's default.
   bool no_images = false;

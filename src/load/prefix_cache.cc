@@ -158,12 +158,13 @@ std::string KvIdentity(const EngineSetup& engine, const ModelConfig& config,
   Sha256 config_hash;
   config_hash.Add(config_text);
   return fmt::format(
-      "minisgl {} kv {}\nweights {}\nconfig {}\nformat {}, {}\nbytes {}\ndevice {}{}{}{}\n",
+      "minisgl {} kv {}\nweights {}\nconfig {}\nformat {}, {}\nbytes {}\ndevice {}{}{}{}{}\n",
       MINISGL_VERSION, kNumericsVersion, weights_hash, config_hash.FinishHex(),
       engine.plan.weight_format.Name(), DTypeName(engine.plan.weight_format.dtype),
       engine.plan.kv_bytes_per_token, KindOf(device),
       engine.options.deterministic ? " deterministic" : "",
       engine.options.all_reduce == RankSumsBy::kNccl ? " nccl" : "",
+      engine.plan.limits.kv_kind == KvKind::kFp8 ? "\nkeys and values fp8" : "",
       DependsOnLength(config) ? fmt::format("\nlength {}", engine.plan.limits.max_seq_len) : "");
 }
 

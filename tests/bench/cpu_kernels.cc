@@ -418,8 +418,9 @@ void KernelBench::Norm(const Shape& shape, int64_t rows) {
 // Reads q, k and v; writes q in place, and keys and values to their pages.
 void KernelBench::RopeKvWrite(const Shape& shape, int64_t rows) {
   const auto pages = static_cast<int32_t>(CeilDiv<int64_t>(rows, kPageSize));
-  const auto kv = OrDie(engine::KvStorage::Make(
-      bench::AttentionConfig(shape.heads()), bench::BenchKvDType(*ops()), pages, kPageSize, ops()));
+  const auto kv = OrDie(engine::KvStorage::Make(bench::AttentionConfig(shape.heads()),
+                                                bench::BenchKvFormat(shape.heads(), *ops()), pages,
+                                                kPageSize, ops()));
   const auto count = static_cast<uint64_t>(rows * shape.qkv_width());
   const ActivationArray qkv = Random(count);
   const DeviceArray<float> cos = Floats(rows * shape.head_dim / 2, 1);
@@ -445,8 +446,9 @@ void KernelBench::RopeKvWrite(const Shape& shape, int64_t rows) {
                         .norm_eps = 1e-6f});
   });
   const int64_t touched = shape.qkv_width() + shape.num_heads * shape.head_dim;
-  const uint64_t token_bytes = static_cast<uint64_t>(touched) * DTypeBytes(dtype()) +
-                               bench::KvTokenBytes(shape.heads(), bench::BenchKvDType(*ops()));
+  const uint64_t token_bytes =
+      static_cast<uint64_t>(touched) * DTypeBytes(dtype()) +
+      bench::KvTokenBytes(shape.heads(), bench::BenchKvFormat(shape.heads(), *ops()));
   Report(shape, "rope", "", rows, times,
          Bytes(static_cast<double>(static_cast<uint64_t>(rows) * token_bytes)));
 }
@@ -471,7 +473,7 @@ void KernelBench::Activate(const Shape& shape, int64_t rows) {
 void KernelBench::AttentionDecode(const Shape& shape) {
   const bench::AttentionSize size = {.page_size = kPageSize, .num_rows = 1, .kv_len = kDecodeKeys};
   const uint64_t bytes =
-      kDecodeKeys * bench::KvTokenBytes(shape.heads(), bench::BenchKvDType(*ops()));
+      kDecodeKeys * bench::KvTokenBytes(shape.heads(), bench::BenchKvFormat(shape.heads(), *ops()));
   const auto copies = static_cast<int>(CeilDiv(options_.cold_bytes, bytes));
   const auto attention =
       OrDie(bench::AttentionCase::Make(size, shape.heads(), copies, kSeed, &device_));

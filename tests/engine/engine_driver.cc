@@ -55,6 +55,7 @@ ModelEngineOptions EngineOptionsOf(const DriverOptions& options) {
   engine_options.max_step_drafts = options.max_step_drafts;
   engine_options.weight_dtype = options.weight_dtype;
   engine_options.quantization = options.quantization;
+  engine_options.kv_kind = options.kv_kind;
   return engine_options;
 }
 

@@ -42,6 +42,7 @@ struct DriverOptions {
   int32_t max_step_drafts = 64;
   std::optional<DType> weight_dtype;  // unset: as stored
   Quantization quantization = Quantization::kNone;
+  KvKind kv_kind = KvKind::kAuto;
   int32_t graph_max_rows = 0, graph_max_tokens = 0;  // of a device
   bool warms_up = false;                             // a device
   int32_t num_host_layers = 0;                       // beside a device: experts on the host

@@ -110,6 +110,38 @@ TEST_F(KvCopiesTest, TheOrderWithinAPageIsNotThatOfABlock) {
   }
 }
 
+// Codes and their scales, in the CPU's orders and in rows.
+TEST_F(KvCopiesTest, BlocksOfCodesHaveTheirScales) {
+  TestModel model;
+  model.config = TinyConfig();
+  model.config.max_seq_len = 512;
+  model.config.head_dim = 48;
+  model.checkpoint = WriteCheckpoint(model.dir, TinyTensors(model.config));
+  const auto make = [&](int32_t page_size) {
+    return std::make_unique<EngineDriver>(
+        model,
+        DriverOptions{.page_size = page_size, .max_running_requests = 4, .kv_kind = KvKind::kFp8});
+  };
+  const auto alone = make(16);
+  const auto wanted = alone->Generate(alone->AddRow(prompt_), kAll, 5);
+  std::vector<Block> first;
+  for (const int32_t page_size : {1, 2, 16, 32, 64}) {
+    const auto driver = make(page_size);
+    TestRow* row = driver->AddRow(prompt_);
+    driver->ExtendAll(row);
+    ASSERT_TRUE(driver->Step().ok());
+    const auto blocks = ReadBlocks(driver.get(), *row, page_size, 2);
+    // 2 layers, keys and values of 2 heads of 48 codes and a scale.
+    EXPECT_EQ(blocks[0].size(), size_t{kBlock} * 2 * 2 * 2 * 49);
+    if (first.empty()) first = blocks;
+    EXPECT_TRUE(blocks == first) << "page size " << page_size;
+    const auto from = make(32), to = make(page_size);
+    EXPECT_TRUE(
+        SameResults(AnswerFromBlocks(from.get(), 32, to.get(), page_size, prompt_, 5), wanted))
+        << "page size " << page_size;
+  }
+}
+
 // Pages that are not named keep their contents, and so do their bytes in the block.
 TEST_F(KvCopiesTest, PagesThatAreLeftOutAreNotTouched) {
   for (const bool on_device : {false, true}) {

@@ -90,6 +90,44 @@ TEST(MemoryPlanTest, KeysAndValuesAreBf16IfTheWeightsAre) {
   }
 }
 
+// Codes of 8 bits, and two bytes of scales for each token and head of keys and values.
+TEST(MemoryPlanTest, KeysAndValuesInEightBitsTakeHalf) {
+  const MemoryPlan wide = MustPlan(BillionConfig(), {}, 4096 * kGiB);
+  const MemoryPlan plan = MustPlan(BillionConfig(), {.kv_kind = KvKind::kFp8}, 4096 * kGiB);
+  const ModelConfig config = BillionConfig();
+  const uint64_t scales = uint64_t{2} * static_cast<uint64_t>(config.num_kv_heads) * 32;
+  EXPECT_EQ(plan.kv_bytes_per_token, wide.kv_bytes_per_token / 2 + scales);
+  EXPECT_EQ(plan.kv_bytes, wide.kv_bytes / (64 * 1024) * plan.kv_bytes_per_token);
+  EXPECT_EQ(plan.limits.num_pages, wide.limits.num_pages);
+  EXPECT_EQ(plan.kv_layers, 32);
+  EXPECT_EQ(plan.coded_kv_layers, 32);
+  EXPECT_EQ(wide.coded_kv_layers, 0);
+  // Nearly twice the pages in the same memory.
+  const MemoryPlan few = MustPlan(BillionConfig(), {}, 8 * kGiB);
+  const MemoryPlan many = MustPlan(BillionConfig(), {.kv_kind = KvKind::kFp8}, 8 * kGiB);
+  EXPECT_GT(many.limits.num_pages, few.limits.num_pages * 19 / 10);
+}
+
+// Layers with a window keep 16 bits. A model of such layers alone is refused, and so are others
+// without a layer that can have codes.
+TEST(MemoryPlanTest, LayersThatCannotHaveCodesKeepTheirType) {
+  const ModelEngineOptions coded = {.kv_kind = KvKind::kFp8};
+  ModelConfig config = BillionConfig();
+  const uint64_t wide = MustPlan(config, {}, 4096 * kGiB).kv_bytes_per_token;
+  const uint64_t narrow = MustPlan(config, coded, 4096 * kGiB).kv_bytes_per_token;
+  for (size_t i = 0; i < 8; ++i) config.layers[i].sliding_window = 1 << 14;
+  const MemoryPlan mixed = MustPlan(config, coded, 4096 * kGiB);
+  EXPECT_EQ(mixed.coded_kv_layers, 24);
+  EXPECT_EQ(mixed.kv_bytes_per_token, (8 * wide + 24 * narrow) / 32);
+  for (LayerConfig& layer : config.layers) layer.sliding_window = 1 << 14;
+  auto refused = PlanMemory(config, coded, 4096 * kGiB);
+  EXPECT_EQ(refused.status().code(), StatusCode::kUsage);
+  EXPECT_NE(refused.status().message().find("no layer of this model"), std::string::npos);
+  config = BillionConfig();
+  config.head_dim = 24;
+  EXPECT_EQ(PlanMemory(config, coded, 4096 * kGiB).status().code(), StatusCode::kUsage);
+}
+
 TEST(MemoryPlanTest, ModelShorterThanTheDefaultIsTakenWhole) {
   ModelConfig config = BillionConfig();
   config.max_seq_len = 2048;

@@ -24,6 +24,11 @@ struct Setting {
   size_t num_drafts = 0;
   WeightFormat format = DType::kBF16;
   std::string cpu_target = TestedCpuTarget();
+  KvKind kv_kind = KvKind::kAuto;
+
+  std::string FormatName() const {
+    return format.Name() + std::string(kv_kind == KvKind::kFp8 ? "_fp8_keys" : "");
+  }
 };
 
 class WrenInvarianceTest : public testing::Test {
@@ -51,7 +56,8 @@ class WrenInvarianceTest : public testing::Test {
                          .num_threads = setting.num_threads,
                          .cpu_target = setting.cpu_target,
                          .weight_dtype = setting.format.dtype,
-                         .quantization = setting.format.quantization});
+                         .quantization = setting.format.quantization,
+                         .kv_kind = setting.kv_kind});
     std::vector<Answer> answers;
     for (size_t begin = 0; begin < prompts_.size(); begin += setting.rows_at_once) {
       const size_t end = std::min(begin + setting.rows_at_once, prompts_.size());
@@ -108,13 +114,20 @@ class WrenInvarianceTest : public testing::Test {
   }
 };
 
+Setting Coded(Setting setting) {
+  setting.kv_kind = KvKind::kFp8;
+  return setting;
+}
+
 class WrenSettingsTest : public WrenInvarianceTest, public testing::WithParamInterface<Setting> {};
 
 TEST_P(WrenSettingsTest, AnswersAreTheSameBitForBit) {
   // Expected answers: one prompt at a time, in one prefill; the same for all settings of a format.
   static std::map<std::string, std::vector<Answer>> wanted_of;
-  auto& wanted = wanted_of[GetParam().format.Name()];
-  if (wanted.empty()) wanted = Answers({16, 256, 1, 1, 0, GetParam().format});
+  auto& wanted = wanted_of[GetParam().FormatName()];
+  Setting alone = {16, 256, 1, 1, 0, GetParam().format};
+  alone.kv_kind = GetParam().kv_kind;
+  if (wanted.empty()) wanted = Answers(alone);
   const auto found = Answers(GetParam(), wanted);
   ASSERT_EQ(found.size(), wanted.size());
   for (size_t i = 0; i < wanted.size(); ++i) {
@@ -130,12 +143,17 @@ TEST_F(WrenInvarianceTest, EveryTargetKeepsItsOwnBits) {
   for (const cpu::CpuTarget target : cpu::AvailableCpuTargets()) {
     if (target == cpu::CpuTarget::kScalar) continue;
     const std::string name = cpu::CpuTargetName(target);
-    for (const WeightFormat& format : {WeightFormat(DType::kBF16), kInt8, kInt4}) {
-      const auto wanted = Answers({16, 256, 1, 1, 0, format, name});
-      const auto found = Answers({4, 33, 2, 3, 4, format, name}, wanted);
+    for (Setting alone : {Setting{16, 256, 1, 1},
+                          {16, 256, 1, 1, 0, kInt8},
+                          {16, 256, 1, 1, 0, kInt4},
+                          Coded({16, 256, 1, 1})}) {
+      alone.cpu_target = name;
+      Setting together = {4, 33, 2, 3, 4, alone.format, name, alone.kv_kind};
+      const auto wanted = Answers(alone);
+      const auto found = Answers(together, wanted);
       for (size_t i = 0; i < wanted.size(); ++i) {
         EXPECT_TRUE(SameResults(found[i], wanted[i]))
-            << name << " " << format.Name() << " prompt " << i;
+            << name << " " << alone.FormatName() << " prompt " << i;
       }
     }
   }
@@ -148,12 +166,14 @@ INSTANTIATE_TEST_SUITE_P(
                     Setting{16, 256, 1, 1, 11}, Setting{1, 64, 2, 6, 4}, Setting{4, 256, 1, 3, 1},
                     Setting{16, 64, 2, 4, 8}, Setting{16, 256, 2, 6, 6, DType::kF32},
                     Setting{16, 256, 1, 1, 3, DType::kF16}, Setting{4, 33, 2, 6, 0, kInt8},
-                    Setting{16, 64, 2, 3, 5, kInt8}, Setting{1, 1, 1, 6, 0, kInt8}),
+                    Setting{16, 64, 2, 3, 5, kInt8}, Setting{1, 1, 1, 6, 0, kInt8},
+                    Coded({1, 256, 1, 6}), Coded({4, 7, 1, 3, 4}), Coded({16, 32, 2, 6, 8}),
+                    Coded({64, 33, 2, 4}), Coded({16, 1, 1, 2, 11})),
     [](const auto& test) {
       const Setting& setting = test.param;
       return fmt::format("page{}_chunk{}_threads{}_rows{}_drafts{}_{}", setting.page_size,
                          setting.chunk, setting.num_threads, setting.rows_at_once,
-                         setting.num_drafts, setting.format.Name());
+                         setting.num_drafts, setting.FormatName());
     });
 
 }  // namespace

@@ -19,6 +19,7 @@
 #     drafts         8B with a layer that drafts and is always right, one answer and 64: the cost of drafts
 #     call-1, call-2, call-3, call-4   the parts switched and answer; products and formats; drafts and peers; coded: what has never run on a
 #                    GPU, in four calls that end within 200 seconds each. They want the shapes of tests/bench/shapes.
+#     keys8          keys and values in 8 bits beside 16: their cases, decode attention, and the benchmarks nano and bs1
 #     memcheck, racecheck, initcheck, synccheck    compute-sanitizer on small cases
 # Each part takes at most 8 minutes ($PART_SECONDS); cases that no time is left for are named. Each case is a process of its own,
 # with a time limit ($CASE_SECONDS caps it), so a crash or a hang ends one case. $JOBS cases run at once (default: half of the
@@ -48,7 +49,7 @@ call-3) set -- contact drafts peers ;;
 call-4) set -- contact coded ;;
 *) false ;;
 esac && total_seconds=190
-all_parts="contact kernels-serial kernels engine attention gemv codes models switched answer products coded formats drafts peers memcheck racecheck initcheck synccheck"
+all_parts="contact kernels-serial kernels engine attention gemv codes models switched answer products coded formats drafts peers keys8 memcheck racecheck initcheck synccheck"
 # shellcheck disable=SC2086
 [ $# -gt 0 ] || set -- contact kernels-serial kernels engine attention gemv codes models memcheck racecheck initcheck synccheck
 for part in "$@"; do
@@ -290,6 +291,16 @@ models_of() {
     figures "$label-nano" nano "$@" --repeat 1
 }
 
+# keys8_of NAME OPTION...: rows and one answer with keys and values of 16 bits and of 8
+keys8_of() {
+    label=$1
+    shift
+    for kind in auto fp8; do
+        figures "$label-nano-$kind" nano "$@" --kv-dtype $kind
+        figures "$label-bs1-$kind" bs1 "$@" --output-tokens 64 --kv-dtype $kind
+    done
+}
+
 # with_shape NAME FUNCTION: as for_each_shape, with one shape
 with_shape() {
     if [ ! -f "$here/shapes/$1.json" ]; then
@@ -429,6 +440,13 @@ for part in "$@"; do
         ;;
     drafts) with_shape qwen3-8b-mtp drafts_of ;;
     peers) for shape in llama-3.1-8b gpt-oss-20b gpt-oss-120b; do with_shape $shape peers_of; done ;;
+    keys8)
+        tests 'GpuKvCodesTest.*' 60
+        for kind in auto fp8; do
+            figures "attn-decode-$kind" attn-decode --batches 1,64 --contexts 4096 --repeat 3 --kv-dtype $kind
+        done
+        with_shape qwen3-0.6b keys8_of
+        ;;
     memcheck) sanitize memcheck '-GpuFaultTest.*' ;;
     racecheck | initcheck | synccheck) sanitize "$part" '-GpuFaultTest.*:GpuCanaryTest.*:GpuEngineTest.*:GpuHostExpertsTest.*' ;;
     esac

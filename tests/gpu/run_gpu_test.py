@@ -277,6 +277,15 @@ def benchmarks_stand_in_the_summary(folder):
 
 
 @case
+def keys_of_8_bits_are_measured_beside_16(folder):
+    made = Folder(folder, ["Passes"])
+    (folder / "shapes/qwen3-0.6b.json").write_text("{}")
+    done, calls = made.run("keys8")
+    yield from lacks(calls, "--contexts 4096 --repeat 3 --kv-dtype auto", "--kv-dtype fp8", "bench nano --shape", "bench bs1 --shape")
+    yield from ends(done, 0)
+
+
+@case
 def each_word_of_untried_kernels_is_measured_alone(folder):
     made = Folder(folder, ["Passes"])
     (folder / "shapes/qwen3-0.6b.json").write_text("{}")

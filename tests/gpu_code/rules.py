@@ -24,13 +24,14 @@ CONSTANT_FIELDS = {
     "ScaledNormKernel": ("ScaledNormKernelParams", {"norm.norm.weight": WEIGHTS}),
     "AddBiasKernel": ("AddBiasKernelParams", {"bias": WEIGHTS}),
     "RopeKvWriteKernel": ("RopeKernelParams", {"rope.q_norm": WEIGHTS, "rope.k_norm": WEIGHTS}),
+    "RopeKvCodesKernel": ("RopeKernelParams", {"rope.q_norm": WEIGHTS, "rope.k_norm": WEIGHTS}),
 }
 # Kernels that wait when they first need results of the kernel before, a place that these rules do not follow, or that find their
 # weights in a table of parameters. The tests of the order of accesses on the emulator hold them, with faults planted
 # (tests/kernels/plants.py).
 WAITS_LATE = {"DecodeKernel", "GemvChainKernel"}
 # Kernels that release the next one after their wait, so that it may read, before its own, what kernels before this one wrote.
-RELEASES_LATE = {"RopeKvWriteKernel", "GemvChainKernel"}
+RELEASES_LATE = {"RopeKvWriteKernel", "RopeKvCodesKernel", "GemvChainKernel"}
 # The same of kernels with instances that release nothing.
 RELEASES_LATE_OR_NOT = {"SumKernel", "SumNormKernel", "GatherColumnsKernel"}
 # Divisions of 64 bits, each a call of about 100 cycles: kernel -> (how many instructions, why).

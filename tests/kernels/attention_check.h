@@ -7,9 +7,12 @@
 
 #include <fmt/core.h>
 
+#include <bit>
 #include <optional>
+#include <span>
 
 #include "kernel_check.h"
+#include "minisgl/tensor/e4m3_scale.h"
 #include "paged_attention.h"
 
 namespace minisgl::cuda {
@@ -39,6 +42,8 @@ struct PagedAttentionCase {
   };
   std::vector<Picture> pictures;
   int32_t first_key = 0;  // AttentionParams::first_key
+  // Keys and values are codes of 8 bits (KvLayer), for the kernels. The oracle has their numbers.
+  bool has_codes = false;
 
   std::string Name() const {
     std::string name =
@@ -52,6 +57,7 @@ struct PagedAttentionCase {
       name += fmt::format(" picture {}+{}", picture.token, picture.count);
     }
     if (first_key > 0) name += fmt::format(" from key {}", first_key);
+    if (has_codes) name += " codes";
     return name;
   }
 };
@@ -87,7 +93,8 @@ class PagedAttentionScene {
             .num_kv_heads = case_.num_kv_heads,
             .head_dim = case_.head_dim,
             .v_head_dim = ValueDim(case_),
-            .values_in_keys = case_.values_in_keys};
+            .values_in_keys = case_.values_in_keys,
+            .has_codes = case_.has_codes};
   }
 
   // All parameters except arrays.
@@ -113,6 +120,7 @@ class PagedAttentionScene {
       workspace = own_workspace.get();
     }
     const DeviceInput qkv(case_.dtype, qkv_), keys(case_.dtype, keys_);
+    const DeviceArray<uint8_t> codes(codes_);
     const DeviceArray<int32_t> page_table(tables_.entries),
         table_row(Spared(tables_.table_row, -1)), row_begin(Spared(row_begin_, num_tokens())),
         kv_len(Spared(kv_len_, -1)), decode_rows(std::vector<int32_t>{case_.num_decode_rows});
@@ -123,6 +131,10 @@ class PagedAttentionScene {
     params.qkv = qkv.ptr();
     params.out = out.ptr();
     params.kv.base = ActivationPtr(const_cast<void*>(keys.data()), case_.dtype);
+    if (case_.has_codes) {
+      params.kv = CodedLayer();
+      params.kv.base = ActivationPtr(const_cast<uint8_t*>(codes.data()), DType::kE4M3);
+    }
     params.page_table = page_table.data();
     params.table_row = table_row.data();
     params.row_begin = row_begin.data();
@@ -149,7 +161,8 @@ class PagedAttentionScene {
                                 .sliding_window = case_.plan_window.value_or(case_.window),
                                 .rows_known = params.rows_known,
                                 .v_head_dim = params.v_head_dim,
-                                .values_in_keys = params.kv.values_in_keys};
+                                .values_in_keys = params.kv.values_in_keys,
+                                .has_codes = case_.has_codes};
     if (plan.rows_known != RowsKnown::kExactly) plan.decode_rows = decode_rows.data();
     if (!num_groups_.empty()) {
       plan.shared = {num_groups.data(), group_begin.data(), group_rows.data(),
@@ -312,8 +325,39 @@ class PagedAttentionScene {
                       } else {
                         FillNormal({part, part + count}, &random_);
                       }
+                      if (case_.has_codes) Code(first, count, page, key % case_.page_size);
                     });
       }
+    }
+  }
+
+  // The layer with a byte in place of each element, and the scales behind them.
+  KvLayer CodedLayer() const {
+    KvLayer kv = Params().kv;
+    kv.k_scales = kv.page_stride;
+    kv.v_scales = kv.k_scales + int64_t{case_.num_kv_heads} * case_.page_size;
+    kv.page_stride = kv.v_scales + int64_t{case_.num_kv_heads} * case_.page_size;
+    return kv;
+  }
+
+  // Rounds a head of a slot, whose elements begin at `first` of keys_, to codes.
+  void Code(int64_t first, int64_t count, int64_t page, int32_t slot) {
+    const KvLayer coded = CodedLayer(), kv = Params().kv;
+    codes_.resize(static_cast<size_t>(tables_.num_pages * coded.page_stride), 0xFF);
+    const int64_t in_page = first % kv.page_stride;
+    const bool is_value = in_page >= kv.v_offset;
+    const int64_t head =
+        is_value ? (in_page - kv.v_offset) / kv.v_head_stride : in_page / kv.head_stride;
+    const std::span<float> x(keys_.begin() + first, static_cast<size_t>(count));
+    uint32_t most = 0;
+    for (const float e : x) most = std::max(most, std::bit_cast<uint32_t>(e) & 0x7FFFFFFFu);
+    const uint8_t scale = E4M3ScaleOf(most);
+    const auto inverse = std::bit_cast<float>(E4M3InverseScaleBits(scale));
+    uint8_t* const to = codes_.data() + page * coded.page_stride;
+    to[(is_value ? coded.v_scales : coded.k_scales) + head * case_.page_size + slot] = scale;
+    for (int64_t i = 0; i < count; ++i) {
+      to[in_page + i] = ToE4M3(x[i] * inverse);
+      x[i] = E4M3ToFloat(to[in_page + i]) * std::bit_cast<float>(E4M3ScaleBits(scale));
     }
   }
 
@@ -367,6 +411,7 @@ class PagedAttentionScene {
   std::vector<int32_t> row_begin_, kv_len_, key_end_;
   std::vector<int32_t> num_groups_, group_begin_, group_rows_, shared_splits_;
   std::vector<float> keys_, qkv_, sinks_, distances_;
+  std::vector<uint8_t> codes_;
   mutable std::vector<float> expected_, magnitude_;
 };
 

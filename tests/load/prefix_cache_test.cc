@@ -101,6 +101,9 @@ TEST(KvIdentityTest, NamesAllThatChangesABit) {
   other.plan.weight_format.dtype = DType::kF16;  // keys and values are f32, too
   add(other, config, "{}", "abc", device);
   other = PlainSetup();
+  other.plan.limits.kv_kind = KvKind::kFp8;
+  add(other, config, "{}", "abc", device);
+  other = PlainSetup();
   other.options.deterministic = true;
   add(other, config, "{}", "abc", device);
   other = PlainSetup();

@@ -12,6 +12,7 @@ enum class Setting : uint8_t {
   kCpuExperts,
   kDeterministic,
   kDType,
+  kKvDType,
   kMaxPrefillLength,
   kMaxRunningRequests,
   kMaxSeqLen,

@@ -33,6 +33,7 @@ struct ModelEngineOptions {
   int64_t encoder_cache = 16384;
   int64_t max_seq_len = 0;  // 0: the least of the model's, 8,192 (on the CPU) and what fits
   int32_t page_size = 16;
+  KvKind kv_kind = KvKind::kAuto;
   int32_t num_pages = 0;  // 0: planned from memory
   // Share of the available memory: for keys and values on the CPU, for everything on a device.
   double memory_ratio = 0.25;
@@ -73,6 +74,8 @@ struct MemoryPlan {
   uint64_t kv_bytes_per_token = 0;      // of all layers of all models
   uint64_t window_bytes_per_token = 0;  // of layers in window pages; 0 without such pages
   uint64_t kv_bytes = 0;
+  // Layers of all models with keys and values of their own, and how many of them have codes.
+  int32_t kv_layers = 0, coded_kv_layers = 0;
   uint64_t state_bytes = 0;  // of layers with a state, in all slots
   uint64_t graph_bytes = 0;  // reserved for captured graphs, on a device
   EngineLimits limits;

@@ -10,8 +10,8 @@
 //
 // An item passes its query rows (tokens x heads of one KV head) over each tile while it is in the
 // cache; rows of different requests that share the tile pass together. Keys of a page are read in
-// place if the page holds whole panels of 16 positions, otherwise they are copied to scratch. If
-// Bf16Products are given (attention_bf16.h), they replace the two products of this file.
+// place if the page holds whole panels of 16 positions, otherwise they are copied to scratch; codes
+// are expanded there. Bf16Products (attention_bf16.h) replace the two products of this file.
 #include "cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -21,8 +21,8 @@
 
 #include "cpu/kernels/attention_bf16.h"
 #include "cpu/kernels/attention_block.h"
+#include "cpu/kernels/attention_codes-inl.h"
 #include "cpu/kernels/attention_operands-inl.h"
-#include "cpu/kernels/attention_rows-inl.h"
 #include "cpu/kernels/kernels.h"
 #include "cpu/kernels/simd-inl.h"
 
@@ -445,7 +445,7 @@ HWY_NOINLINE int64_t AttendSplit(const QueryBlock& block, const Bf16Products* pr
       if (first >= segment.key_end || first + kTileKeys <= segment.key_begin) continue;
       Tile tile;
       LoadTile(block, segment, first, scratch, &tile);
-      if (block.has_rows) ArrangeRows(block, &tile);
+      ArrangeTile(block, segment, &tile);
       if (run_end < block.num_segments) {
         FindNextTile(block, block.segments[run_end], first, &tile);
       } else {

@@ -167,6 +167,13 @@ void MakeQueryBlock(const AttentionParams& params, const AttentionItem& item, fl
                     (is_f32 || block->head_dim % kPanelWidth == 0);
   block->has_pairs =
       KeepsPairs(params.kv, params.head_dim, params.value_dim()) || (block->has_rows && !is_f32);
+  block->has_codes = params.kv.has_codes();
+  if (block->has_codes) {
+    MINISGL_CHECK(block->head_dim % kPanelWidth == 0 && block->value_dim % kPanelWidth == 0,
+                  "codes of heads of {} and {}", block->head_dim, block->value_dim);
+    block->has_rows = false;
+    block->has_pairs = true;
+  }
   block->num_segments = item.num_segments;
   block->positions = reinterpret_cast<int32_t*>(*scratch);
   *scratch += RoundUp(block->num_rows);
@@ -248,6 +255,7 @@ void LoadTile(const QueryBlock& block, const BlockSegment& segment, int64_t firs
   tile->scratch = scratch;
   tile->pairs.scratch =
       reinterpret_cast<uint32_t*>(scratch + TileCopyFloats(block.head_dim, block.value_dim));
+  if (block.has_codes) return;
   if (block.has_rows && block.has_pairs) {
     FindRows<uint16_t>(block, segment, tile);
   } else if (block.has_rows) {
@@ -270,7 +278,7 @@ void FindNextTile(const QueryBlock& block, const BlockSegment& segment, int64_t 
     std::copy_n(tile->keys, kPanelsPerTile, tile->next_keys);
     if (kv.page_size % kPanelWidth != 0 || kv.base.dtype != DType::kF32) return;
   }
-  if (kv.values_in_keys || first < segment.key_begin) return;
+  if (kv.values_in_keys || block.has_codes || first < segment.key_begin) return;
   for (int64_t panel = 0; panel < kPanelsPerTile; ++panel) {
     const int64_t key = first + panel * kPanelWidth;
     if (key >= segment.key_end) return;

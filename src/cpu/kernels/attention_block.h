@@ -38,8 +38,11 @@ struct QueryBlock {
   int64_t value_dim;
   int64_t value_width;  // value_dim rounded up to 16
   int64_t num_segments;
-  // Keys and values are kept as pairs of bf16 (KeepsPairs), or made such pairs from rows.
+  // Keys and values are kept as pairs of bf16 (KeepsPairs), or made such pairs from rows or codes.
   bool has_pairs;
+  // They are codes: LoadTile sets only the tile's bounds, and ExpandTile (attention_codes-inl.h)
+  // makes pairs of them.
+  bool has_codes;
   // Keys hold their values, in whole vectors: LoadTile finds rows, and ArrangeRows
   // (attention_rows-inl.h) makes keys and values of them.
   bool has_rows;

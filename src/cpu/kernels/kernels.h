@@ -249,6 +249,14 @@ inline bool KeepsPairs(const KvLayer& kv, int32_t head_dim, int32_t value_dim) {
          head_dim % kPanelWidth == 0 && value_dim % kPanelWidth == 0;
 }
 
+// True if keys and values are codes, in blocks as KeepsPairs says, with a byte in place of each
+// bf16. Other codes follow the strides of KvLayer.
+inline bool KeepsCodePairs(const KvLayer& kv, int32_t head_dim, int32_t value_dim) {
+  return kv.has_codes() && !kv.values_in_keys && kv.slot_stride == head_dim &&
+         kv.value_slot_stride() == value_dim && kv.page_size % kPanelWidth == 0 &&
+         head_dim % kPanelWidth == 0 && value_dim % kPanelWidth == 0;
+}
+
 // --- segment_attention-inl.h ---------------------------------------------------------------------
 
 // Keys of a segment are read in tiles of this many.

@@ -1,5 +1,6 @@
-// Writes keys and values to the KV storage: as floats, as pairs of bf16 (KeepsPairs), or as bf16 at
-// the strides of KvLayer. Compiled once for each instruction set (kernel_tables.cc).
+// Writes keys and values to the KV storage: as floats, as pairs of bf16 (KeepsPairs), as bf16 at
+// the strides of KvLayer, or as codes of 8 bits in either order. Compiled once for each instruction
+// set (kernel_tables.cc).
 #if defined(MINISGL_CPU_KV_WRITE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef MINISGL_CPU_KV_WRITE_INL_H_
 #undef MINISGL_CPU_KV_WRITE_INL_H_
@@ -11,6 +12,7 @@
 
 #include "cpu/kernels/kernels.h"
 #include "cpu/kernels/simd-inl.h"
+#include "minisgl/tensor/e4m3_scale.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace minisgl::cpu {
@@ -128,9 +130,91 @@ void WritePairs(const RopeKvWriteParams& p, int64_t token) {
   }
 }
 
+// The bits of the largest magnitude of `width` elements, a multiple of 16; of NaN if one is NaN.
+HWY_INLINE uint32_t LargestBits(const float* HWY_RESTRICT from, int64_t width) {
+  const hn::RebindToUnsigned<F32> du;
+  const auto magnitude = hn::Set(du, 0x7FFFFFFFu);
+  auto most = hn::Zero(du);
+  for (int64_t e = 0; e < width; e += kLanes) {
+    most = hn::Max(most, hn::And(hn::BitCast(du, hn::LoadU(F32(), from + e)), magnitude));
+  }
+  return hn::GetLane(hn::MaxOfLanes(du, most));
+}
+
+// The codes of `width` elements times `inverse`, as ToE4M3 makes them.
+HWY_INLINE void MakeCodes(const float* HWY_RESTRICT from, int64_t width, float inverse,
+                          uint8_t* HWY_RESTRICT to) {
+  const F32 d;
+  const hn::RebindToUnsigned<F32> du;
+  const hn::RebindToSigned<F32> di;
+  const hn::Rebind<uint8_t, F32> d8;
+  const auto magic = hn::Set(d, 0x1.0p14f);
+  for (int64_t e = 0; e < width; e += kLanes) {
+    const auto x = hn::Mul(hn::LoadU(d, from + e), hn::Set(d, inverse));
+    const auto sign = hn::And(hn::ShiftRight<24>(hn::BitCast(du, x)), hn::Set(du, 0x80));
+    const auto size = hn::Min(hn::Abs(x), hn::Set(d, 448.0f));
+    const auto bits = hn::BitCast(du, size);
+    const auto odd = hn::And(hn::ShiftRight<20>(bits), hn::Set(du, 1));
+    const auto nearest = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFFF)));
+    const auto normal = hn::Sub(hn::ShiftRight<20>(nearest), hn::Set(du, (127 - 7) << 3));
+    const auto subnormal = hn::Sub(hn::BitCast(du, hn::Add(size, magic)), hn::BitCast(du, magic));
+    const auto is_normal = hn::RebindMask(du, hn::Ge(size, hn::Set(d, 0x1.0p-6f)));
+    const auto code = hn::Or(hn::IfThenElse(is_normal, normal, subnormal), sign);
+    hn::StoreU(hn::DemoteTo(d8, hn::BitCast(di, code)), d8, to + e);
+  }
+}
+
+// Writes a head as codes, of which every `step` bytes hold `unit` consecutive ones, and its scale.
+HWY_INLINE void WriteHead(const float* HWY_RESTRICT from, int64_t width, int64_t unit, int64_t step,
+                          uint8_t* to, uint8_t* scale) {
+  uint8_t codes[kPanelWidth];
+  *scale = E4M3ScaleOf(LargestBits(from, width));
+  const uint32_t bits = E4M3InverseScaleBits(*scale);
+  float inverse;
+  memcpy(&inverse, &bits, sizeof(inverse));
+  for (int64_t begin = 0; begin < width; begin += kPanelWidth) {
+    if (*scale == kE4M3ScaleNaN) {
+      memset(codes, 0, sizeof(codes));
+    } else {
+      MakeCodes(from + begin, kPanelWidth, inverse, codes);
+    }
+    uint8_t* const first = to + begin / unit * step;
+    if (unit == 1) {
+      for (int64_t i = 0; i < kPanelWidth; ++i) first[i * step] = codes[i];
+    } else if (unit == 2) {
+      for (int64_t i = 0; i < kPanelWidth; i += 2) memcpy(first + i / 2 * step, codes + i, 2);
+    } else {
+      memcpy(first, codes, sizeof(codes));
+    }
+  }
+}
+
+void WriteCodes(const RopeKvWriteParams& p, int64_t token) {
+  const KvLayer& kv = p.kv;
+  const TokenKv from(p, token);
+  const bool pairs = KeepsCodePairs(kv, p.head_dim, p.value_dim());
+  const int64_t offset = p.slots[token] % kv.page_size, value_dim = p.value_dim();
+  uint8_t* const page = kv.base.as<uint8_t>() + p.slots[token] / kv.page_size * kv.page_stride;
+  uint8_t* to_k = page + (pairs ? 2 * offset : offset * kv.slot_stride);
+  uint8_t* to_v =
+      page + kv.v_offset +
+      (pairs ? offset / 2 * 2 * value_dim + offset % 2 : offset * kv.value_slot_stride());
+  for (int64_t h = 0; h < p.num_kv_heads; ++h) {
+    uint8_t* const scales = page + h * kv.page_size + offset;
+    WriteHead(from.k + h * p.head_dim, p.head_dim, pairs ? 2 : kPanelWidth,
+              pairs ? 2 * kv.page_size : kPanelWidth, to_k, scales + kv.k_scales);
+    WriteHead(from.v + h * value_dim, value_dim, pairs ? 1 : kPanelWidth, pairs ? 2 : kPanelWidth,
+              to_v, scales + kv.v_scales);
+    to_k += kv.head_stride;
+    to_v += kv.value_head_stride();
+  }
+}
+
 void WriteToken(const RopeKvWriteParams& p, int64_t token) {
   if (p.kv.base.dtype == DType::kF32) {
     WriteFloats(p, token);
+  } else if (p.kv.has_codes()) {
+    WriteCodes(p, token);
   } else if (KeepsPairs(p.kv, p.head_dim, p.value_dim())) {
     WritePairs(p, token);
   } else {
