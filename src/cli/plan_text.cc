@@ -128,7 +128,7 @@ std::string PlanText(const report::RunEstimate& estimate, const PlanSubject& sub
                "{} for all rows at their longest; the pool has {} ({} pages of {} tokens{})",
                Bytes(static_cast<double>(estimate.pages_needed) * page_bytes),
                Bytes(static_cast<double>(memory.kv_bytes)), term::FormatCount(estimate.pages_total),
-               memory.limits.page_size, memory.limits.kv_kind == KvKind::kFp8 ? ", fp8" : ""),
+               memory.limits.page_size, memory.kv_kind == KvKind::kFp8 ? ", fp8" : ""),
            &out);
   const bool by_memory =
       estimate.at_once < std::min<int64_t>(estimate.requests, memory.limits.max_running_requests);
@@ -167,7 +167,7 @@ Json PlanJson(const report::RunEstimate& estimate, const PlanSubject& subject) {
   json.Set("pages_needed", estimate.pages_needed).Set("pages_total", estimate.pages_total);
   json.Set("page_size", memory.limits.page_size);
   json.Set("page_bytes", PageBytes(memory)).Set("kv_bytes", memory.kv_bytes);
-  json.Set("kv_dtype", memory.limits.kv_kind == KvKind::kFp8 ? "fp8" : "auto");
+  json.Set("kv_dtype", memory.kv_kind == KvKind::kFp8 ? "fp8" : "auto");
   json.Set("weight_bytes", memory.weight_bytes).Set("state_bytes", memory.state_bytes);
   json.Set("cpu_expert_layers", memory.num_host_layers);
   json.Set("cpu_expert_bytes", memory.host_weight_bytes);

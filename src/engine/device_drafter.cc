@@ -64,7 +64,7 @@ DeviceDrafter::DeviceDrafter(const ModelConfig& whole, StepState* state, uint32_
       limits_(state->limits()),
       width_(DraftStateWidth(config_)),
       has_parts_(TurnsByParts(config_) && (limits_.extras & kGivesPositions) != 0),
-      heads_(HeadsOfLayers(state->model().drafter()->config(), limits_.kv_kind)),
+      heads_(HeadsOfLayers(state->model().drafter()->config(), state->model().kv_kind())),
       counts_(counts),
       raw_logits_(raw_logits) {}
 

@@ -67,7 +67,7 @@ Result<std::unique_ptr<DeviceStep>> DeviceStep::Make(const ModelList& models,
                                                      DeviceOps* ops,
                                                      std::shared_ptr<Ops> host_ops) {
   MINISGL_RETURN_IF_ERROR(
-      ops->Reserve(DeviceLimitsOf(models, rank, plan.limits, plan.num_host_layers)));
+      ops->Reserve(DeviceLimitsOf(models, rank, plan.limits, plan.kv_kind, plan.num_host_layers)));
   MINISGL_ASSIGN_OR_RETURN(auto model,
                            ModelState::Make(models, files, plan, rank, ops, std::move(host_ops)));
   const std::string expanded = ops->ExpandedCodesText();
@@ -91,7 +91,7 @@ DeviceStep::DeviceStep(std::unique_ptr<StepState> state, DeviceOps* ops)
       state_(std::move(state)),
       grouper_(limits().max_running_requests + 1, limits().page_size) {
   const ModelConfig& config = state_->config();
-  heads_ = HeadsOfLayers(config, state_->limits().kv_kind);
+  heads_ = HeadsOfLayers(config, state_->model().kv_kind());
   for (const LayerConfig& layer : config.layers) {
     groups_rows_ = groups_rows_ || layer.sliding_window == 0;
   }

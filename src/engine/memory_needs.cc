@@ -154,9 +154,9 @@ std::optional<uint64_t> DeviceBytes(const ModelList& models, const PlanOptions& 
   const auto own = step && texts ? CheckedAdd(*step, *texts) : std::nullopt;
   if (!own) return std::nullopt;
   const uint64_t of_codes = options.has_codes() ? options.device->CodeScratchBytes() : 0;
-  return CheckedAdd(*own + of_codes,
-                    options.device->ReservedBytes(DeviceLimitsOf(models, {0, options.num_ranks},
-                                                                 limits, options.num_host_layers)));
+  return CheckedAdd(*own + of_codes, options.device->ReservedBytes(
+                                         DeviceLimitsOf(models, {0, options.num_ranks}, limits,
+                                                        options.kv_kind, options.num_host_layers)));
 }
 
 // Bytes of the largest adapters that may be loaded at once, on all ranks; of several devices, on
@@ -260,7 +260,6 @@ EngineLimits LimitsOf(const ModelList& models, const PlanOptions& options, int64
   EngineLimits limits;
   limits.vocab_size = models.target().vocab_size;
   limits.page_size = options.page_size;
-  limits.kv_kind = options.kv_kind;
   limits.max_running_requests = options.max_running_requests;
   limits.max_seq_len = static_cast<int32_t>(max_seq_len);
   limits.max_step_tokens = options.max_prefill_tokens + options.max_running_requests;

@@ -164,6 +164,7 @@ std::optional<MemoryPlan> TryPlan(const ModelList& models, const PlanOptions& op
   if (models.tower() != nullptr) plan.kept_embeddings = options.encoder_cache;
   plan.max_seq_len_reason = SeqLenReason(models, options, max_seq_len);
   plan.models = needs.models;
+  plan.kv_kind = options.kv_kind;
   std::tie(plan.kv_layers, plan.coded_kv_layers) = CountKvLayersOf(models, options);
   return plan;
 }

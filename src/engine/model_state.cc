@@ -32,7 +32,7 @@ Result<std::unique_ptr<ModelState>> ModelState::Make(const ModelList& models,
                          .host_format = plan.host_format};
   MINISGL_CHECK(plan.num_host_layers == 0 || host_ops != nullptr, "experts on no host");
   state->host_ops_ = std::move(host_ops);
-  state->kv_format_ = {KvDType(options.activation_dtype, plan.weight_format.dtype), limits.kv_kind};
+  state->kv_format_ = {KvDType(options.activation_dtype, plan.weight_format.dtype), plan.kv_kind};
   MINISGL_ASSIGN_OR_RETURN(state->decoder_, Decoder::Load(models.target(), files[0], options, ops));
   options.takes_adapters = false;  // a model beside the target runs without
   options.num_host_layers = 0;

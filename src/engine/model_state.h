@@ -34,6 +34,7 @@ class ModelState {
 
   // Changes with TakePages.
   const KvStorage& kv() const { return kv_; }
+  KvKind kv_kind() const { return kv_format_.kind; }
   const StateStorage& states() const { return states_; }
   const Ops& ops() const { return *ops_; }
   const Decoder& target() const { return *decoder_; }

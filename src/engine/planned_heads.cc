@@ -27,7 +27,7 @@ std::vector<PlannedHeads> HeadsOfLayers(const ModelConfig& config, KvKind kv_kin
 }
 
 DeviceLimits DeviceLimitsOf(const ModelList& models, const Rank& rank, const EngineLimits& limits,
-                            int32_t num_host_layers) {
+                            KvKind kv_kind, int32_t num_host_layers) {
   DeviceLimits device = {.max_rows = limits.max_running_requests + 1,  // one of padding
                          .max_tokens = limits.max_step_tokens,
                          .max_seq_len = limits.max_seq_len};
@@ -37,7 +37,7 @@ DeviceLimits DeviceLimitsOf(const ModelList& models, const Rank& rank, const Eng
     const ModelConfig own = RankConfig(*models[i].layers(), models[i].RankOf(rank));
     device.num_experts = std::max(device.num_experts, own.experts.num_experts);
     device.num_chosen = std::max(device.num_chosen, own.experts.num_chosen);
-    for (const PlannedHeads& planned : HeadsOfLayers(own, limits.kv_kind)) {
+    for (const PlannedHeads& planned : HeadsOfLayers(own, kv_kind)) {
       if (std::find(all.begin(), all.end(), planned.heads) == all.end()) {
         all.push_back(planned.heads);
       }

@@ -6,6 +6,7 @@
 
 #include "minisgl/device_ops.h"
 #include "minisgl/engine/engine.h"
+#include "minisgl/engine/kv_kind.h"
 #include "minisgl/model/model_list.h"
 #include "minisgl/model/ranks.h"
 #include "minisgl/weights/model_config.h"
@@ -23,6 +24,6 @@ std::vector<PlannedHeads> HeadsOfLayers(const ModelConfig& config, KvKind kv_kin
 // The largest step of any model on `rank`, as the device's operations reserve memory for it.
 // `num_host_layers`: the target's layers whose experts are on the host.
 DeviceLimits DeviceLimitsOf(const ModelList& models, const Rank& rank, const EngineLimits& limits,
-                            int32_t num_host_layers);
+                            KvKind kv_kind, int32_t num_host_layers);
 
 }  // namespace minisgl::engine

@@ -164,7 +164,7 @@ std::string KvIdentity(const EngineSetup& engine, const ModelConfig& config,
       engine.plan.kv_bytes_per_token, KindOf(device),
       engine.options.deterministic ? " deterministic" : "",
       engine.options.all_reduce == RankSumsBy::kNccl ? " nccl" : "",
-      engine.plan.limits.kv_kind == KvKind::kFp8 ? "\nkeys and values fp8" : "",
+      engine.plan.kv_kind == KvKind::kFp8 ? "\nkeys and values fp8" : "",
       DependsOnLength(config) ? fmt::format("\nlength {}", engine.plan.limits.max_seq_len) : "");
 }
 

@@ -101,7 +101,7 @@ TEST(KvIdentityTest, NamesAllThatChangesABit) {
   other.plan.weight_format.dtype = DType::kF16;  // keys and values are f32, too
   add(other, config, "{}", "abc", device);
   other = PlainSetup();
-  other.plan.limits.kv_kind = KvKind::kFp8;
+  other.plan.kv_kind = KvKind::kFp8;
   add(other, config, "{}", "abc", device);
   other = PlainSetup();
   other.options.deterministic = true;

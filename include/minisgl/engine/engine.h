@@ -20,7 +20,6 @@
 #include "minisgl/base/ids.h"
 #include "minisgl/base/status.h"
 #include "minisgl/batch_plan.h"
-#include "minisgl/engine/kv_kind.h"
 #include "minisgl/plan/adapter_source.h"
 #include "minisgl/row_result.h"
 
@@ -29,8 +28,7 @@ namespace minisgl {
 struct EngineLimits {
   int64_t vocab_size = 0;
   int32_t page_size = 16;  // 1, 2, 4, ..., 64
-  KvKind kv_kind = KvKind::kAuto;
-  int32_t num_pages = 0;  // ids 0 .. num_pages - 1
+  int32_t num_pages = 0;   // ids 0 .. num_pages - 1
   // Layers with a sliding window may keep their keys and values in window pages 0 ..
   // num_window_pages - 1, as long as a window reaches them. 0: every page holds all layers.
   // Otherwise at least what one request can need at once (the scheduler checks it).

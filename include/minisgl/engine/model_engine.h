@@ -12,6 +12,7 @@
 #include "minisgl/base/status.h"
 #include "minisgl/device_ops.h"
 #include "minisgl/engine/engine.h"
+#include "minisgl/engine/kv_kind.h"
 #include "minisgl/model/model_list.h"
 #include "minisgl/model/ranks.h"
 #include "minisgl/ops.h"
@@ -74,6 +75,7 @@ struct MemoryPlan {
   uint64_t kv_bytes_per_token = 0;      // of all layers of all models
   uint64_t window_bytes_per_token = 0;  // of layers in window pages; 0 without such pages
   uint64_t kv_bytes = 0;
+  KvKind kv_kind = KvKind::kAuto;
   // Layers of all models with keys and values of their own, and how many of them have codes.
   int32_t kv_layers = 0, coded_kv_layers = 0;
   uint64_t state_bytes = 0;  // of layers with a state, in all slots
